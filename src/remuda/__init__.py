@@ -1,0 +1,28 @@
+"""remuda: populations of GANs, trained in parallel.
+
+`import remuda` is quick: what needs torch is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remuda.version import __version__
+
+__all__ = ["Ensemble", "PopulationGAN", "__version__", "load", "resume", "train"]
+
+if TYPE_CHECKING:
+    from remuda.api import PopulationGAN, load, resume, train
+    from remuda.ensemble import Ensemble
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from remuda import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

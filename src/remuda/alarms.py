@@ -1,0 +1,77 @@
+"""What is going wrong with a cell, in plain words, and what to try."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# A discriminator whose mean loss is below this tells real from fake almost without error, so the
+# generator's gradient carries next to nothing. (The loss at a draw is log 2 = 0.69.)
+SATURATED_LOSS = 0.02
+# Fewer covered classes than this share of the real ones, after a fair start, is mode collapse.
+COLLAPSED_COVERAGE = 0.5
+DUPLICATE_SHARE = 0.5
+GRACE_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One finding about one cell in one round."""
+
+    kind: str
+    message: str
+    advice: str
+
+
+def find_alarms(
+    *,
+    round: int,
+    diverged: bool,
+    discriminator_loss: float,
+    objective: str,
+    classes: int | None,
+    real_classes: int | None,
+    duplicates: float | None,
+) -> list[Alarm]:
+    """Everything worth telling about a cell after a round."""
+    found = []
+    if diverged:
+        found.append(
+            Alarm(
+                "diverged",
+                "weights became NaN or infinite; the cell fell back to its last good round",
+                "lower training.learning_rate, or try network.spectral_norm=true",
+            )
+        )
+    if (
+        objective != "wasserstein"
+        and math.isfinite(discriminator_loss)
+        and discriminator_loss < SATURATED_LOSS
+    ):
+        found.append(
+            Alarm(
+                "saturated",
+                f"the discriminator hardly errs (loss {discriminator_loss:.4f}), "
+                "so the generator learns next to nothing",
+                "raise training.skip_n_disc_steps, or try training.objective=relativistic",
+            )
+        )
+    if round <= GRACE_ROUNDS:
+        return found
+    if classes is not None and real_classes and classes < COLLAPSED_COVERAGE * real_classes:
+        found.append(
+            Alarm(
+                "collapsed",
+                f"only {classes} of {real_classes} classes are generated",
+                "use a larger grid or neighbourhood, or try network.spectral_norm=true",
+            )
+        )
+    if duplicates is not None and duplicates > DUPLICATE_SHARE:
+        found.append(
+            Alarm(
+                "duplicates",
+                f"{duplicates:.0%} of the samples have a near-duplicate",
+                "lower training.learning_rate, or use a larger grid",
+            )
+        )
+    return found

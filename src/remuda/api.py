@@ -1,0 +1,125 @@
+"""remuda from Python: train a configuration, load a result, or fit arrays the scikit-learn way."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda import runtime
+from remuda.config import load_config, validate
+from remuda.data import dataset_from_array
+from remuda.ensemble import Ensemble, load_ensemble
+from remuda.errors import RemudaError, StoreError
+from remuda.metrics import Scores
+from remuda.runtime import Observer, Result
+from remuda.store import RunFolder, fresh_path
+
+__all__ = ["Ensemble", "PopulationGAN", "load", "resume", "train"]
+
+
+def train(source: str = "quickstart", *overrides: str, observer: Observer | None = None) -> Result:
+    """Train a preset or YAML file: `remuda.train("quickstart", "grid=3x3", "rounds=20")`."""
+    return runtime.train(load_config(source, overrides), observer)
+
+
+def resume(path: str | Path, observer: Observer | None = None) -> Result | None:
+    """Continue an interrupted run; None if there is nothing left to do."""
+    return runtime.resume(Path(path), observer)
+
+
+def load(path: str | Path) -> Ensemble:
+    """The ensemble of a run folder, or of an ensemble folder itself."""
+    folder = Path(path)
+    if not (folder / "config.yaml").is_file():
+        return load_ensemble(folder)
+    run = RunFolder.open(folder)
+    if run.result() is None:
+        raise StoreError(
+            f"{folder}: the run is not finished; `remuda resume {folder}` continues it "
+            f"(sample sheets so far are in {folder / 'samples'})"
+        )
+    return load_ensemble(run.ensemble_path)
+
+
+class PopulationGAN:
+    """A population of GANs with `fit` and `sample`; any setting by name, sections joined by `__`.
+
+    >>> PopulationGAN(method="cellular", grid=(2, 2), training__learning_rate=1e-3).fit(X)
+    """
+
+    ensemble_: Ensemble
+    scores_: Scores | None
+    run_dir_: Path
+
+    def __init__(
+        self,
+        method: str = "cellular",
+        grid: tuple[int, int] = (2, 2),
+        rounds: int = 10,
+        seed: int = 0,
+        run_dir: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        self.method = method
+        self.grid = grid
+        self.rounds = rounds
+        self.seed = seed
+        self.run_dir = run_dir
+        self.settings = settings
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Self:  # noqa: N803
+        """Train on images (N,H,W), (N,C,H,W) or (N,H,W,C), or on points (N,D)."""
+        items = np.asarray(X)
+        labels = None if y is None else np.asarray(y)
+        dataset = dataset_from_array(items, labels)
+        path = Path(self.run_dir) if self.run_dir is not None else fresh_path("population")
+        # The data lie in the run folder, so that `remuda resume` finds them again.
+        values: dict[str, Any] = {
+            "name": "population",
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "method": {"name": self.method},
+            "grid": {"shape": list(self.grid)},
+            "data": {"source": str((path / "data.npz").absolute())},
+            "run": {"dir": str(path)},
+        }
+        for key, value in self.settings.items():
+            section, _, name = key.partition("__")
+            if name:
+                values.setdefault(section, {})[name] = value
+            else:
+                values[section] = value
+        archive = io.BytesIO()
+        if labels is None:
+            np.savez_compressed(archive, x=items)
+        else:
+            np.savez_compressed(archive, x=items, y=labels)
+        result = runtime.train(
+            validate(values), dataset=dataset, attachments={"data.npz": archive.getvalue()}
+        )
+        self.ensemble_ = result.ensemble
+        self.scores_ = result.scores
+        self.run_dir_ = result.path
+        return self
+
+    def sample(self, count: int, seed: int = 0) -> npt.NDArray[np.float32]:
+        """Samples of the fitted mixture: images as floats in [0, 1], NCHW; points as they came."""
+        if not hasattr(self, "ensemble_"):
+            raise RemudaError("this PopulationGAN is not fitted yet; call fit(X) first")
+        return self.ensemble_.sample(count, seed)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        named = ("method", "grid", "rounds", "seed", "run_dir")
+        return {**{name: getattr(self, name) for name in named}, **self.settings}
+
+    def set_params(self, **params: Any) -> Self:
+        PopulationGAN.__init__(self, **{**self.get_params(), **params})
+        return self
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"PopulationGAN({shown})"

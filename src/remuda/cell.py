@@ -1,0 +1,368 @@
+"""One cell of the population: a GAN, its optimisers, its view of the data, and a round of training.
+
+Read this first, then one file under `methods/`: together they are a whole algorithm. A method
+decides *which* networks train and *against whom*; the cell owns *how* a round of training runs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from remuda.config import Config
+from remuda.data import Dataset
+from remuda.metrics import Assessment, Judge
+from remuda.networks import build_discriminator, build_generator
+from remuda.objectives import (
+    clip_weights,
+    discriminator_loss,
+    generator_loss,
+    gradient_penalty,
+    needs_real,
+    r1_r2,
+)
+from remuda.streams import choice_stream, tensor_stream
+
+Tick = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What a cell publishes after a round: all that others may read, and all a restart needs.
+
+    `tensors` are copies that nobody changes any more; `meta` is plain JSON.
+    """
+
+    cell: int
+    round: int
+    tensors: Mapping[str, Tensor]
+    meta: Mapping[str, Any]
+
+
+class Individual:
+    """A network with its optimiser and its genes (learning rate, loss): what evolution works on."""
+
+    def __init__(
+        self, network: nn.Module, learning_rate: float, betas: tuple[float, float], loss: str
+    ):
+        self.network = network
+        self.loss = loss
+        # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
+        self.optimizer = torch.optim.Adam(
+            network.parameters(), lr=learning_rate, betas=betas, fused=True
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.optimizer.param_groups[0]["lr"] = value
+
+    def clone(self) -> Individual:
+        """An independent copy: weights, buffers, optimiser state and genes."""
+        twin = Individual(
+            copy.deepcopy(self.network),
+            self.learning_rate,
+            self.optimizer.param_groups[0]["betas"],
+            self.loss,
+        )
+        twin.restore(self.tensors())
+        return twin
+
+    def step(self, loss: Tensor) -> None:
+        """One descent step on `loss`; gradients reach this network and no other."""
+        parameters = self.optimizer.param_groups[0]["params"]
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, buffers and Adam's moments by name. Live references: copy before publishing."""
+        found = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for name, parameter in self.network.named_parameters():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                found[f"adam.{key}.{name}"] = value
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over weights, buffers and moments; the learning rate stays what it is."""
+        network = _under("network.", tensors)
+        self.network.load_state_dict(network)
+        self.optimizer.state.clear()
+        for name, parameter in self.network.named_parameters():
+            state = {
+                key: tensors[f"adam.{key}.{name}"].clone()
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"adam.{key}.{name}" in tensors
+            }
+            if state:
+                self.optimizer.state[parameter] = state
+
+    def is_finite(self) -> bool:
+        return all(bool(torch.isfinite(value).all()) for value in self.network.parameters())
+
+
+@dataclass
+class Gan:
+    """A generator and a discriminator with the cell they come from."""
+
+    cell: int
+    generator: Individual
+    discriminator: Individual
+
+    def clone(self) -> Gan:
+        return Gan(self.cell, self.generator.clone(), self.discriminator.clone())
+
+    def is_finite(self) -> bool:
+        return self.generator.is_finite() and self.discriminator.is_finite()
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean losses over the batches of a round, each under the loss it was trained with."""
+
+    generator: float
+    discriminator: float
+    batches: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Frozen networks of other cells that may stand in as opponents, batch by batch."""
+
+    generators: Sequence[nn.Module] = ()
+    discriminators: Sequence[nn.Module] = ()
+
+
+@dataclass
+class Cell:
+    """The GAN at one place of the population, and everything it needs to train a round."""
+
+    index: int
+    config: Config
+    dataset: Dataset
+    view: Tensor
+    judge: Judge | None
+    gan: Gan = field(init=False)
+    round: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)  # the method's own state, plain JSON
+    assessment: Assessment | None = field(default=None, init=False)
+    tick: Tick | None = None  # told (batch, batches) now and then, for whoever watches
+
+    def __post_init__(self) -> None:
+        self.gan = self._new_gan()
+        self.assess()
+
+    def _new_gan(self) -> Gan:
+        training, shape = self.config.training, self.dataset.shape
+        networks = (
+            build(self.config.network, shape, self._tensor_stream(purpose, round=0))
+            for build, purpose in (
+                (build_generator, "init-generator"),
+                (build_discriminator, "init-discriminator"),
+            )
+        )
+        return Gan(
+            self.index,
+            *(
+                Individual(network, training.learning_rate, training.betas, training.objective)
+                for network in networks
+            ),
+        )
+
+    # -------------------------------------------------------------------------- randomness
+
+    def choices(self, purpose: str) -> np.random.Generator:
+        """The stream of this cell's decisions in the round it is in."""
+        return choice_stream(self.config.seed, self.index, self.round, purpose)
+
+    def _tensor_stream(self, purpose: str, round: int | None = None) -> torch.Generator:
+        number = self.round if round is None else round
+        return tensor_stream(self.config.seed, self.index, number, purpose)
+
+    def latent(self, count: int, rng: torch.Generator) -> Tensor:
+        return torch.randn(count, self.config.network.latent, generator=rng)
+
+    def real_batch(self, purpose: str) -> Tensor:
+        """One batch of this cell's data, for judging rather than training."""
+        size = self.config.training.batch_size
+        picked = self.choices(purpose).choice(len(self.view), size, replace=False)
+        return self.dataset.items[self.view[torch.from_numpy(picked)]]
+
+    def noise_batch(self, purpose: str) -> Tensor:
+        return self.latent(self.config.training.batch_size, self._tensor_stream(purpose))
+
+    # -------------------------------------------------------------------------- training
+
+    def train(self, gan: Gan, rivals: Rivals = Rivals()) -> Losses:  # noqa: B008 - frozen
+        """Train `gan` for one round on this cell's data.
+
+        Each batch, either network plays an opponent drawn from its partner in `gan`, which learns
+        along, and the frozen `rivals`. Without rivals this is ordinary GAN training.
+        """
+        settings = self.config.training
+        generator, discriminator = gan.generator, gan.discriminator
+        batches = self._batches()
+        draws = self.choices("opponents").integers(
+            [len(rivals.generators) + 1, len(rivals.discriminators) + 1], size=(len(batches), 2)
+        )
+        noise = self._tensor_stream("training-noise")
+        penalty_noise = self._tensor_stream("gradient-penalty")
+        generator_opponents = [discriminator.network, *rivals.discriminators]
+        discriminator_opponents = [generator.network, *rivals.generators]
+        generator.network.train()
+        discriminator.network.train()
+        generator_losses: list[Tensor] = []
+        discriminator_losses: list[Tensor] = []
+
+        for number, picked in enumerate(batches):
+            real = self.dataset.items[picked]
+            if number % (settings.skip_n_disc_steps + 1) == 0:
+                opponent = discriminator_opponents[draws[number, 0]]
+                with torch.no_grad():
+                    fake = opponent(self.latent(len(real), noise))
+                loss = self._discriminator_loss(discriminator, real, fake, penalty_noise)
+                discriminator.step(loss)
+                if settings.objective == "wasserstein" and settings.lipschitz == "clip":
+                    clip_weights(discriminator.network, settings.clip)
+                discriminator_losses.append(loss.detach())
+            if (number + 1) % settings.n_critic == 0:
+                judge = generator_opponents[draws[number, 1]]
+                fake_logits = judge(generator.network(self.latent(len(real), noise)))
+                real_logits = None
+                if needs_real(generator.loss):
+                    with torch.no_grad():
+                        real_logits = judge(real)
+                loss = generator_loss(generator.loss, fake_logits, real_logits)
+                generator.step(loss)
+                generator_losses.append(loss.detach())
+            if self.tick is not None and number % 20 == 19:
+                self.tick(number + 1, len(batches))
+
+        return Losses(
+            _mean(generator_losses),
+            _mean(discriminator_losses),
+            len(batches),
+            batches.numel(),
+        )
+
+    def _batches(self) -> Tensor:
+        """Indices of this round's batches: epochs of the view, each in an order of its own."""
+        size = self.config.training.batch_size
+        per_epoch = len(self.view) // size
+        wanted = self.config.training.batches_per_round or per_epoch
+        rng = self.choices("order")
+        epochs = [
+            rng.permutation(len(self.view))[: per_epoch * size]
+            for _ in range(-(-wanted // per_epoch))
+        ]
+        order = torch.from_numpy(np.concatenate(epochs)[: wanted * size])
+        return self.view[order].reshape(wanted, size)
+
+    def _discriminator_loss(
+        self, discriminator: Individual, real: Tensor, fake: Tensor, noise: torch.Generator
+    ) -> Tensor:
+        settings, network = self.config.training, discriminator.network
+        real_logits, fake_logits = _judge_both(network, real, fake)
+        loss = discriminator_loss(settings.objective, real_logits, fake_logits)
+        if settings.objective == "wasserstein" and settings.lipschitz == "gradient_penalty":
+            loss = loss + settings.penalty * gradient_penalty(network, real, fake, noise)
+        elif settings.objective == "relativistic" and settings.gamma > 0:
+            loss = loss + settings.gamma * r1_r2(network, real, fake)
+        return loss
+
+    # -------------------------------------------------------------------------- judging
+
+    def images(self, count: int, purpose: str) -> Tensor:
+        """Samples of the centre's generator in this round."""
+        network = self.gan.generator.network.eval()
+        with torch.no_grad():
+            samples: Tensor = network(self.latent(count, self._tensor_stream(purpose)))
+        return samples
+
+    def assess(self) -> Assessment | None:
+        """Score samples of the centre's generator, where an extractor fits the data."""
+        if self.judge is not None:
+            samples = self.images(self.config.score.samples, "assess")
+            self.assessment = self.judge.assess(samples)
+        return self.assessment
+
+    # -------------------------------------------------------------------------- exchange
+
+    def parcel(self) -> Parcel:
+        """A copy of all this cell is: for its peers, and for a restart."""
+        tensors: dict[str, Tensor] = {}
+        for role, individual in _roles(self.gan):
+            for name, value in individual.tensors().items():
+                tensors[f"{role}.{name}"] = value.detach().clone()
+        if self.assessment is not None:
+            for name, value in self.assessment.tensors().items():
+                tensors[f"assessment.{name}"] = value
+        genes = {
+            role: {"learning_rate": individual.learning_rate, "loss": individual.loss}
+            for role, individual in _roles(self.gan)
+        }
+        meta = {"genes": genes, "memory": copy.deepcopy(self.memory)}
+        return Parcel(self.index, self.round, tensors, meta)
+
+    def host(self, parcel: Parcel) -> Gan:
+        """An independent GAN with the contents of a parcel."""
+        guest = Gan(parcel.cell, self.gan.generator.clone(), self.gan.discriminator.clone())
+        for role, individual in _roles(guest):
+            individual.restore(_under(f"{role}.", parcel.tensors))
+            genes = parcel.meta["genes"][role]
+            individual.learning_rate = float(genes["learning_rate"])
+            individual.loss = str(genes["loss"])
+        return guest
+
+    def restore(self, parcel: Parcel) -> None:
+        """Become exactly what the cell was when it made this parcel."""
+        self.gan = self.host(parcel)
+        self.round = parcel.round
+        self.memory = copy.deepcopy(dict(parcel.meta["memory"]))
+        self.assessment = parcel_assessment(parcel)
+
+
+def parcel_assessment(parcel: Parcel) -> Assessment | None:
+    """The scores that travel with a parcel, if its cell was scored."""
+    tensors = _under("assessment.", parcel.tensors)
+    return Assessment.from_tensors(tensors) if tensors else None
+
+
+def generator_weights(parcel: Parcel) -> dict[str, Tensor]:
+    """The state dict of a parcel's generator."""
+    return _under("generator.network.", parcel.tensors)
+
+
+def _roles(gan: Gan) -> tuple[tuple[str, Individual], tuple[str, Individual]]:
+    return ("generator", gan.generator), ("discriminator", gan.discriminator)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _judge_both(network: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of real and fake: in one pass, unless batch statistics would mix the two."""
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules()):
+        return network(real), network(fake)
+    logits = network(torch.cat((real, fake)))
+    return logits[: len(real)], logits[len(real) :]
+
+
+def _mean(losses: Sequence[Tensor]) -> float:
+    return float(torch.stack(list(losses)).mean()) if losses else float("nan")

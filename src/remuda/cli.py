@@ -1,0 +1,287 @@
+"""The `remuda` command. What needs torch is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
+
+import typer
+
+from remuda.errors import ConfigError, RemudaError
+from remuda.version import __version__
+
+if TYPE_CHECKING:
+    from remuda.runtime import Result
+    from remuda.view import View
+
+app = typer.Typer(
+    name="remuda",
+    help="Train populations of GANs in parallel, and sample, score and compare the result.",
+    epilog="Start with `remuda train`: digits on a 2x2 grid, minutes, ends with a picture.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Words = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads this form
+    typer.Argument(
+        metavar="[PRESET|FILE.yaml] [KEY=VALUE]...",
+        help="a preset (see `remuda presets`) or a YAML file, then settings such as grid=3x3, "
+        "rounds=20 or method.tournament_size=2",
+        show_default=False,
+    ),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, e.g. runs/NAME")]
+DataDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="one line per round, no live table")]
+
+
+def main() -> NoReturn:
+    """Run the command; a user's mistake ends in plain lines and an exit code, not a traceback."""
+    try:
+        app()
+    except RemudaError as error:
+        for line in str(error).splitlines():
+            print(f"remuda: {line}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("remuda: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # The reader of a pipe went away (`remuda runs | head`); that is no error of ours.
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(0)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"remuda {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="the version")
+    ] = False,
+) -> None:
+    del version
+
+
+# ---------------------------------------------------------------------------- configuration
+
+
+@app.command()
+def presets() -> None:
+    """List the presets, one line each."""
+    from remuda.config import preset_names, preset_summary
+
+    names = preset_names()
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:<{width}}  {preset_summary(name)}")
+
+
+@app.command()
+def config(words: Words = None) -> None:
+    """Print a resolved configuration as commented YAML, ready to be saved and edited."""
+    from remuda.config import render
+
+    print(render(_load(words, None)), end="")
+
+
+def _load(words: list[str] | None, data_dir: Path | None) -> Any:
+    from remuda.config import load_config
+
+    given = list(words or [])
+    sources = [word for word in given if "=" not in word]
+    if len(sources) > 1:
+        raise ConfigError(
+            f"{' '.join(sources)}: expected one preset or YAML file, then settings as KEY=VALUE"
+        )
+    overrides = [word for word in given if "=" in word]
+    if data_dir is not None:
+        overrides.append(f"data.dir={data_dir}")
+    return load_config(sources[0] if sources else None, overrides)
+
+
+# ---------------------------------------------------------------------------- training
+
+
+@app.command()
+def train(words: Words = None, data_dir: DataDir = None, plain: Plain = False) -> None:
+    """Train a population: `remuda train`, `remuda train cellular-mnist grid=3x3 rounds=20`.
+
+    Ends with the scores, a picture of samples and what to try next. Ctrl-C loses nothing:
+    `remuda resume` continues, and the weights come out as if nothing had happened.
+    """
+    chosen = _load(words, data_dir)
+    from remuda import runtime
+
+    with _watched(plain) as view:
+        result = runtime.train(chosen, view)
+    _show(result)
+
+
+@app.command()
+def resume(run: RunPath, plain: Plain = False) -> None:
+    """Continue an interrupted run; the result equals that of an undisturbed one."""
+    from remuda import runtime
+
+    with _watched(plain) as view:
+        result = runtime.resume(run, view)
+    if result is None:
+        print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
+    else:
+        _show(result)
+
+
+class _Terminated(BaseException):
+    """SIGTERM: a scheduler wants us gone; leave as on Ctrl-C."""
+
+
+@contextmanager
+def _watched(plain: bool) -> Iterator[View]:
+    """A view of the run; on Ctrl-C and SIGTERM it says how to go on."""
+    from rich.console import Console
+
+    from remuda.view import make_view
+
+    def terminate(*_: object) -> None:
+        raise _Terminated
+
+    previous = signal.signal(signal.SIGTERM, terminate)
+    view = make_view(Console(), plain)
+    try:
+        with view:
+            yield view
+    except (KeyboardInterrupt, _Terminated) as error:
+        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+        if view.path is None:
+            print("remuda: interrupted before training started", file=sys.stderr)
+        else:
+            print(
+                f"remuda: interrupted; {view.round} of {view.rounds} rounds are complete and "
+                f"saved. Continue with:\n  {_command()} resume {view.path}",
+                file=sys.stderr,
+            )
+        raise typer.Exit(128 + number) from None
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _show(result: Result) -> None:
+    from remuda.view import duration
+
+    command, path = _command(), result.path
+    print(f"\ntrained in {duration(result.seconds)}")
+    for line in result.scores.lines() if result.scores else ["no extractor fits these data"]:
+        print(line)
+    print(f"\npicture: {result.picture}")
+    print("\ntry next:")
+    print(f"  {command} sample {path} -n 100 -o more.png")
+    print(f"  {command} score {path} fid is tvd")
+    print(f"  {command} train quickstart grid=3x3 seed=1")
+
+
+def _command() -> str:
+    """How to call remuda from here: by name where it is on the PATH, else by its path."""
+    if shutil.which("remuda"):
+        return "remuda"
+    script = Path(sys.argv[0]).absolute()
+    here = Path.cwd()
+    return str(script.relative_to(here)) if script.is_relative_to(here) else str(script)
+
+
+# ---------------------------------------------------------------------------- results
+
+
+@app.command()
+def sample(
+    run: RunPath,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="how many samples")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="a .png sheet, or an .npy array")
+    ] = Path("samples.png"),
+) -> None:
+    """Draw samples of a finished run's ensemble into a picture or an array."""
+    if output.suffix not in (".png", ".npy"):
+        raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png, .npy")
+    from remuda import load
+    from remuda.files import write_atomically
+    from remuda.pictures import sheet
+
+    samples = load(run).sample(count, seed)
+    if output.suffix == ".png":
+        content = sheet(samples)
+    else:
+        import io
+
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.save(buffer, samples, allow_pickle=False)
+        content = buffer.getvalue()
+    write_atomically(output, content)
+    print(f"{count} samples in {output}")
+
+
+@app.command()
+def score(
+    run: RunPath,
+    metrics: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[METRIC]...", help="fid, fid_logits, is, tvd; all by default"),
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
+    real: Annotated[int, typer.Option("--real", min=20, help="real images, at most")] = 60_000,
+    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Score a finished run's ensemble against the data it was trained on."""
+    from remuda.config import suggest
+    from remuda.metrics import METRICS
+    from remuda.scoring import score_run
+
+    wanted = list(metrics or METRICS)
+    for metric in wanted:
+        if metric not in METRICS:
+            hint = suggest(metric, METRICS) or ";"
+            raise ConfigError(f"{metric}: unknown metric{hint} allowed: {', '.join(METRICS)}")
+    scores = score_run(run, count=count, real=real, seed=seed, data_dir=data_dir)
+    for line in scores.lines(wanted):
+        print(line)
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="the folder that holds the runs")] = Path("runs"),
+) -> None:
+    """List the runs in a folder: state, rounds, score."""
+    from remuda.store import find_runs
+    from remuda.summary import TITLES, summarise
+
+    found = find_runs(folder)
+    if not found:
+        print(f"no runs in {folder}; start one with: {_command()} train")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in TITLES:
+        table.add_column(title, overflow="fold")
+    for run in found:
+        table.add_row(*summarise(run))
+    Console().print(table)

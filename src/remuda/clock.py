@@ -1,0 +1,33 @@
+"""Time spent per routine, the way the article's profile splits it, with an honest `other`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Clock:
+    """Sums wall-clock seconds by routine from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def routine(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by routine; `other` is what no routine accounts for, so they sum to the total."""
+        known = dict(self._seconds)
+        total = time.perf_counter() - self._start
+        known["other"] = max(0.0, total - sum(known.values()))
+        return {name: round(value, 6) for name, value in known.items()}

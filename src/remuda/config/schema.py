@@ -1,0 +1,352 @@
+"""The one typed schema: every setting, its default, its limits and its help text.
+
+`remuda config PRESET` prints the descriptions below as comments, and the errors of `load.py` take
+the allowed values from these types, so a setting is documented where it is declared.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
+
+from remuda.grid import Grid, GridSchedule
+
+Shape = Annotated[
+    tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],
+    PlainSerializer(lambda shape: f"{shape[0]}x{shape[1]}", return_type=str, when_used="json"),
+]
+Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
+Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
+LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: unknown keys are errors, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def _parse_shape(value: Any) -> Any:
+    parts = value.lower().replace("×", "x").split("x") if isinstance(value, str) else value
+    if parts is None:
+        return None
+    try:
+        rows, columns = (int(part) for part in parts)
+    except (TypeError, ValueError):
+        rows = columns = 0
+    if rows < 1 or columns < 1:
+        raise ValueError("not a grid; allowed: ROWSxCOLUMNS, both at least 1, for example 3x3")
+    return rows, columns
+
+
+class DataSettings(Settings):
+    """Which data, and which part of them a cell sees."""
+
+    source: str = Field(
+        "digits",
+        description="digits (embedded), mnist, cifar10, cifar100, or the path of an idx, npz, npy, "
+        "csv or txt file, of a CIFAR folder, or of an image folder with one sub-folder per class",
+    )
+    dir: str | None = Field(
+        None, description="folder to look for data files in (also --data-dir, REMUDA_DATA)"
+    )
+    split: Literal["train", "test"] = Field("train", description="which split of a named data set")
+    limit: int | None = Field(None, ge=1, description="use only the first so many items")
+    size: int | None = Field(None, ge=4, le=1024, description="image folders: resize to this side")
+    colour: bool | None = Field(
+        None, description="image folders: colour or grey; null keeps what the files have"
+    )
+    view: Literal["all", "share", "label"] = Field(
+        "all", description="what one cell sees: all data, a share (data dieting), or one label"
+    )
+    share: float = Field(0.5, gt=0, le=1, description="view share: fraction of the data per cell")
+    overlap: bool = Field(
+        True, description="view share: cells draw shares independently; false makes them disjoint"
+    )
+    label: int | str | None = Field(None, description="view label: the label, by number or name")
+
+    @model_validator(mode="after")
+    def _label_goes_with_view(self) -> DataSettings:
+        if (self.label is not None) != (self.view == "label"):
+            raise ValueError("data.label goes with data.view=label, and only with it")
+        return self
+
+
+class MlpSettings(Settings):
+    """The article's fully connected networks (Table I)."""
+
+    family: Literal["mlp"] = Field("mlp", description="fully connected networks")
+    latent: int = Field(64, ge=1, description="size of the generator's input")
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (256, 256), min_length=1, description="neurons of each hidden layer"
+    )
+    activation: Literal["tanh", "leaky_relu"] = Field(
+        "tanh", description="hidden activation: tanh (the article) or leaky_relu (its code)"
+    )
+    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+
+
+class DcganSettings(Settings):
+    """Radford's convolutional networks."""
+
+    family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
+    latent: int = Field(100, ge=1, description="size of the generator's input")
+    width: int = Field(64, ge=1, description="channels of the widest-resolution layer")
+    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+
+
+NetworkSettings = Annotated[MlpSettings | DcganSettings, Field(discriminator="family")]
+
+
+class TrainingSettings(Settings):
+    """How a cell trains its GAN."""
+
+    batch_size: int = Field(100, ge=2, description="images per batch")
+    batches_per_round: int | None = Field(
+        None, ge=1, description="batches a cell trains per round; null is one epoch of its data"
+    )
+    skip_n_disc_steps: int = Field(
+        0, ge=0, description="batches the discriminator sits out after each one it trains on"
+    )
+    n_critic: int = Field(
+        1, ge=1, description="the generator trains on every so many batches (Wasserstein: 5)"
+    )
+    objective: Objective = Field(
+        "heuristic", description="adversarial loss; heuristic is the non-saturating one"
+    )
+    learning_rate: float = Field(2e-4, gt=0, le=1, description="initial learning rate of Adam")
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
+        (0.5, 0.999), description="Adam's decay rates"
+    )
+    lipschitz: Literal["clip", "gradient_penalty"] = Field(
+        "clip", description="objective wasserstein: how the critic is kept Lipschitz"
+    )
+    clip: float = Field(0.01, gt=0, description="objective wasserstein: bound of the weights")
+    penalty: float = Field(10.0, ge=0, description="weight of the gradient penalty")
+    gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
+
+    @model_validator(mode="after")
+    def _one_side_sits_out(self) -> TrainingSettings:
+        if self.n_critic > 1 and self.skip_n_disc_steps > 0:
+            raise ValueError(
+                f"training.n_critic={self.n_critic} lets the generator sit out and "
+                f"training.skip_n_disc_steps={self.skip_n_disc_steps} the discriminator; "
+                "allowed: n_critic=1 or skip_n_disc_steps=0"
+            )
+        return self
+
+
+class GridChange(Settings):
+    """One change of the grid during a run."""
+
+    round: int = Field(ge=1, description="first round with the new grid")
+    shape: Shape | None = Field(None, description="new shape; null keeps it")
+    neighbourhood: Neighbourhood | None = Field(None, description="new pattern; null keeps it")
+    table: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="neighbourhood table: the neighbours of each cell"
+    )
+
+    _shape = field_validator("shape", mode="before")(_parse_shape)
+
+
+class GridSettings(Settings):
+    """The torus of cells and who neighbours whom."""
+
+    shape: Shape = Field((2, 2), description="rows x columns of the torus, one GAN per cell")
+    neighbourhood: Neighbourhood = Field(
+        "von_neumann", description="von_neumann (W, N, E, S), moore (8), ring, or table"
+    )
+    table: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="neighbourhood table: the neighbours of each cell"
+    )
+    schedule: tuple[GridChange, ...] = Field(
+        (), description="changes during the run, e.g. [{round: 10, neighbourhood: moore}]"
+    )
+
+    _shape = field_validator("shape", mode="before")(_parse_shape)
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> GridSettings:
+        self.build()
+        return self
+
+    def build(self) -> GridSchedule:
+        """The geometry these settings describe."""
+        schedule = GridSchedule(Grid(*self.shape, self.neighbourhood, self.table))
+        for change in sorted(self.schedule, key=lambda change: change.round):
+            grid = schedule.at(change.round)
+            if change.shape is not None:
+                grid = grid.reshaped(*change.shape)
+            if change.neighbourhood is not None or change.table is not None:
+                pattern = change.neighbourhood or "table"
+                grid = grid.with_neighbourhood(pattern, change.table)
+            schedule = schedule.changed(change.round, grid)
+        return schedule
+
+
+class CellularSettings(Settings):
+    """Cellular coevolution: Lipizzaner, and Mustangs' loss gene."""
+
+    name: Literal["cellular"] = Field(
+        "cellular", description="cellular coevolution on the grid (Lipizzaner, Mustangs)"
+    )
+    communication: bool = Field(True, description="false: cells never see their neighbours")
+    selection: bool = Field(
+        True, description="false: a cell always trains, and keeps, its own networks"
+    )
+    opponents: Literal["subpopulation", "partner"] = Field(
+        "subpopulation",
+        description="whom a clone plays, batch by batch: any member of the sub-population (the "
+        "cell's own place held by the other clone), or only the other clone",
+    )
+    tournament_size: int = Field(2, ge=1, description="members of the neighbourhood compared")
+    fitness: Literal["mean", "worst", "best"] = Field(
+        "mean", description="fitness over the opponents; lower is fitter"
+    )
+    fitness_loss: Objective | None = Field(
+        None, description="the one loss fitness is compared under; null is training.objective"
+    )
+    replacement: Literal["elitist", "comma"] = Field(
+        "elitist",
+        description="elitist: the fittest of neighbourhood and offspring becomes the centre; "
+        "comma: the offspring always does",
+    )
+    mutation: bool = Field(True, description="false: no learning-rate and no loss mutation")
+    mutation_probability: float = Field(
+        0.5, ge=0, le=1, description="chance that a learning rate mutates in a round"
+    )
+    mutation_rate: float = Field(
+        1e-4, ge=0, description="standard deviation of the learning-rate step"
+    )
+    losses: tuple[LossGene, ...] = Field(
+        (),
+        description="generator losses the loss gene is drawn from each round (Mustangs); "
+        "empty: always training.objective",
+    )
+    mixture_scale: float = Field(
+        0.01, ge=0, description="standard deviation of the mixture-weight mutation; 0 turns it off"
+    )
+
+
+class IndependentSettings(Settings):
+    """Isolated GANs."""
+
+    name: Literal["independent"] = Field(
+        "independent", description="isolated GANs, one per cell: the baseline"
+    )
+    ensemble: Literal["best", "uniform"] = Field(
+        "best", description="the best-scoring GAN alone, or all of them with equal weights"
+    )
+
+
+MethodSettings = Annotated[CellularSettings | IndependentSettings, Field(discriminator="name")]
+
+
+class ScoreSettings(Settings):
+    """What generators are measured with."""
+
+    extractor: Literal["auto", "digits", "none"] = Field(
+        "auto",
+        description="network whose features are scored: digits (28x28 grey), none, "
+        "or auto (digits where it fits)",
+    )
+    metric: Literal["fid", "fid_logits", "is", "tvd"] = Field(
+        "fid", description="what ranks mixtures during and after training"
+    )
+    samples: int = Field(1000, ge=2, description="images per generator and round")
+    final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
+
+
+class RunSettings(Settings):
+    """Where a run is kept, and what of it."""
+
+    dir: str | None = Field(None, description="run folder; null makes runs/NAME-DATE-TIME")
+    checkpoint_every: int = Field(1, ge=1, description="rounds between checkpoints")
+    keep_last: int = Field(2, ge=1, description="newest checkpoints that are kept")
+    keep_best: bool = Field(True, description="also keep the best-scoring checkpoint")
+    sheet_every: int = Field(
+        5, ge=0, description="rounds between sample sheets; 0 makes only the last"
+    )
+
+
+class Config(Settings):
+    """Everything that decides a run."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run")
+    seed: int = Field(0, ge=0, lt=2**63, description="same seed, same weights, wherever it runs")
+    rounds: int = Field(10, ge=1, description="rounds every cell trains")
+    threads: int = Field(1, ge=1, description="threads per cell; part of what makes runs equal")
+    data: DataSettings = Field(default_factory=DataSettings)
+    network: NetworkSettings = Field(default_factory=MlpSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    grid: GridSettings = Field(default_factory=GridSettings)
+    method: MethodSettings = Field(default_factory=CellularSettings)
+    score: ScoreSettings = Field(default_factory=ScoreSettings)
+    run: RunSettings = Field(default_factory=RunSettings)
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Config:
+        if isinstance(self.method, CellularSettings):
+            self._check_tournament(self.method)
+            self._check_losses(self.method)
+        self._check_penalty()
+        if self.data.view == "share" and not self.data.overlap:
+            most = 1 / self.cells
+            if self.data.share > most + 1e-9:
+                raise ValueError(
+                    f"data.share={self.data.share} is impossible without overlap on "
+                    f"{self.cells} cells; allowed: at most {most:.4g}, or data.overlap=true"
+                )
+        return self
+
+    def _check_tournament(self, method: CellularSettings) -> None:
+        if not (method.selection and method.communication):
+            return
+        for grid in self.grid.build().grids:
+            smallest = min(len(grid.subpopulation(cell)) for cell in range(grid.cells))
+            if method.tournament_size > smallest:
+                raise ValueError(
+                    f"method.tournament_size={method.tournament_size} is larger than the "
+                    f"neighbourhood of {smallest} on a {grid.rows}x{grid.columns} "
+                    f"{grid.neighbourhood} grid; allowed: 1 to {smallest}"
+                )
+
+    def _check_losses(self, method: CellularSettings) -> None:
+        fitness_loss = method.fitness_loss or self.training.objective
+        critic = self.training.objective == "wasserstein"
+        if critic and method.losses:
+            raise ValueError(
+                f"method.losses={list(method.losses)} does not go with "
+                "training.objective=wasserstein, whose critic is no classifier; allowed: []"
+            )
+        if critic != (fitness_loss == "wasserstein"):
+            raise ValueError(
+                f"method.fitness_loss={fitness_loss} does not go with training.objective="
+                f"{self.training.objective}; allowed: null (the objective itself)"
+            )
+
+    def _check_penalty(self) -> None:
+        """A gradient penalty is per item; batch norm makes every logit depend on the batch."""
+        training, network = self.training, self.network
+        penalised = (
+            training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
+        ) or (training.objective == "relativistic" and training.gamma > 0)
+        if penalised and isinstance(network, DcganSettings) and not network.spectral_norm:
+            raise ValueError(
+                f"training.objective={training.objective} with a gradient penalty needs a "
+                "discriminator without batch norm; allowed: network.spectral_norm=true, "
+                "or network.family=mlp"
+            )
+
+    @property
+    def cells(self) -> int:
+        """How many GANs the run trains."""
+        return self.grid.shape[0] * self.grid.shape[1]

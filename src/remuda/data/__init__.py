@@ -1,0 +1,8 @@
+"""Training data: from a name or a path to one tensor in [-1, 1], and what each cell sees of it."""
+
+from remuda.data.arrays import dataset_from_array
+from remuda.data.dataset import Dataset
+from remuda.data.load import load_dataset
+from remuda.data.views import view_indices
+
+__all__ = ["Dataset", "dataset_from_array", "load_dataset", "view_indices"]

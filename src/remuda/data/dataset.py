@@ -1,0 +1,65 @@
+"""The one form in which training data reaches the rest of remuda."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """All items of a data set in memory, scaled to [-1, 1], with what undoes the scaling."""
+
+    items: torch.Tensor  # float32, contiguous: (N, C, H, W) images or (N, D) points
+    labels: torch.Tensor | None  # int64 (N,), each an index into label_names
+    label_names: tuple[str, ...]  # () without labels
+    name: str
+    scale: tuple[float, ...]  # raw = items * scale + offset, per coordinate; one for all pixels
+    offset: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return self.items.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one item."""
+        return tuple(self.items.shape[1:])
+
+    @property
+    def is_images(self) -> bool:
+        return self.items.ndim == 4
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells that two runs saw the same data: a hash over items and labels."""
+        digest = hashlib.blake2b(self.items.numpy().data, digest_size=16)
+        if self.labels is not None:
+            digest.update(self.labels.numpy().data)
+        return digest.hexdigest()
+
+    def first(self, limit: int | None) -> Dataset:
+        """The first so many items, as copies so that the rest can be freed."""
+        if limit is None or limit >= len(self):
+            return self
+        labels = None if self.labels is None else self.labels[:limit].clone()
+        return replace(self, items=self.items[:limit].clone(), labels=labels)
+
+
+def dataset_from_bytes(
+    images: npt.NDArray[np.uint8],
+    labels: npt.NDArray[Any] | None,
+    label_names: tuple[str, ...],
+    name: str,
+    limit: int | None = None,
+) -> Dataset:
+    """Images as files hold them, (N, C, H, W) bytes, made a data set."""
+    # The limit comes first: a few of many images should not cost the memory of all as floats.
+    items = torch.from_numpy(images[:limit].astype(np.float32, order="C")).div_(127.5).sub_(1)
+    kept = None if labels is None else torch.from_numpy(labels[:limit].astype(np.int64))
+    return Dataset(items, kept, label_names if kept is not None else (), name, (0.5,), (0.5,))

@@ -1,0 +1,71 @@
+"""Downloads that are either complete and correct, or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from remuda.errors import DataError
+
+_TIMEOUT_S = 20.0
+_CHUNK = 1 << 16
+
+
+def md5_of(path: Path) -> str:
+    """The checksum the publishers of MNIST give for their files."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _md5).hexdigest()
+
+
+def fetch(name: str, md5: str, folder: Path, mirrors: Sequence[str]) -> Path:
+    """The file `name` from the first mirror that has it intact, put into `folder`."""
+    problems = []
+    for mirror in mirrors:
+        url = f"{mirror.rstrip('/')}/{name}"
+        temporary: Path | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # A name of its own: several workers may fetch the same file at once.
+            handle, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            temporary = Path(path)
+            with os.fdopen(handle, "wb") as file:
+                found = _download(url, name, file)
+            if found == md5:
+                temporary.replace(folder / name)
+                return folder / name
+            problems.append(f"{url}: wrong checksum {found}, expected {md5}; deleted")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            problems.append(f"{url}: {error}")
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+    raise DataError(f"{name} could not be downloaded ({'; '.join(problems)})")
+
+
+def _download(url: str, name: str, file: IO[bytes]) -> str:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    digest = _md5()
+    console = Console(stderr=True)
+    with (
+        urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        length = answer.headers.get("Content-Length")
+        task = progress.add_task(name, total=int(length) if length else None)
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            progress.advance(task, len(chunk))
+    return digest.hexdigest()
+
+
+def _md5() -> hashlib._Hash:
+    return hashlib.md5(usedforsecurity=False)

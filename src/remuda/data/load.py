@@ -1,0 +1,95 @@
+"""The way from `data.source` to a data set: by name, or by what lies at a path."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from remuda.config.schema import DataSettings
+from remuda.data.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
+from remuda.data.cifar import is_cifar_folder, load_cifar, load_cifar_folder
+from remuda.data.dataset import Dataset
+from remuda.data.embedded import load_digits
+from remuda.data.folder import load_folder
+from remuda.data.idx import GZIP_MAGIC, load_idx
+from remuda.data.mnist import load_mnist
+from remuda.data.places import data_dirs
+from remuda.data.reading import reading
+from remuda.errors import ConfigError, DataError
+
+NAMED = ("digits", "mnist", "cifar10", "cifar100")
+
+
+def load_dataset(settings: DataSettings) -> Dataset:
+    """The data that the settings describe, checked and in memory."""
+    if settings.source in NAMED:
+        _refuse_resizing(settings)
+        return _load_named(settings)
+    path = _find(settings)
+    if settings.split == "test":
+        raise DataError(
+            f"{path}: data.split=test is only for {', '.join(NAMED[1:])}; "
+            "give the test data's own path instead"
+        )
+    with reading(path):
+        is_folder = path.is_dir()
+    if is_folder and not is_cifar_folder(path):
+        return load_folder(path, settings.size, settings.colour, settings.limit)
+    _refuse_resizing(settings)
+    if is_folder:
+        return load_cifar_folder(path, settings.limit)
+    return _load_file(path, settings.limit)
+
+
+def _load_named(settings: DataSettings) -> Dataset:
+    if settings.source == "mnist":
+        return load_mnist(settings)
+    if settings.source in ("cifar10", "cifar100"):
+        return load_cifar(settings)
+    if settings.split == "test":
+        raise DataError("digits: the embedded data have only the split train; mnist has both")
+    return load_digits(settings.limit)
+
+
+def _load_file(path: Path, limit: int | None) -> Dataset:
+    # Content before name: a renamed file is still what it is.
+    with reading(path), path.open("rb") as file:
+        head = file.read(8)
+    if head.startswith((b"\0\0", GZIP_MAGIC)):
+        return load_idx(path, limit)
+    if head.startswith(NPY_MAGIC) or path.suffix == ".npy":
+        return load_npy(path).first(limit)
+    if head.startswith(ZIP_MAGIC) or path.suffix == ".npz":
+        return load_npz(path).first(limit)
+    if path.suffix in (".csv", ".txt"):
+        return load_points(path).first(limit)
+    if not head or path.suffix == ".gz" or "idx" in path.name:
+        return load_idx(path, limit)
+    raise DataError(
+        f"{path}: of no known kind; allowed: idx (also .gz), .npz, .npy, .csv, .txt, "
+        "a CIFAR folder, or a folder with one sub-folder of images per class"
+    )
+
+
+def _find(settings: DataSettings) -> Path:
+    """The source as a path: as it stands, or else within a data folder."""
+    source = Path(settings.source)
+    with reading(source):
+        places = [source.expanduser(), *(base / source for base in data_dirs(settings))]
+        found = next((path for path in places if path.exists()), None)
+    if found is not None and settings.source.strip():
+        return found
+    near = difflib.get_close_matches(settings.source.lower(), NAMED, n=1, cutoff=0.0)
+    raise ConfigError(
+        f"data.source={settings.source!r} is no data set and no existing path; "
+        f"allowed: {', '.join(NAMED)}, or a path; nearest: {near[0]}"
+    )
+
+
+def _refuse_resizing(settings: DataSettings) -> None:
+    for key in ("size", "colour"):
+        if getattr(settings, key) is not None:
+            raise ConfigError(
+                f"data.{key}={getattr(settings, key)} is only for image folders, "
+                f"and {settings.source} is none; allowed: null"
+            )

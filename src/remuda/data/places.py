@@ -1,0 +1,32 @@
+"""The folders in which named data sets and relative paths are looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from remuda.config.schema import DataSettings
+from remuda.data.reading import reading
+from remuda.errors import DataError
+
+WHERE_TO_PUT = "the folder given by --data-dir or REMUDA_DATA"
+
+
+def data_dirs(settings: DataSettings) -> list[Path]:
+    """The configured folder, then the environment's."""
+    dirs = []
+    if settings.dir is not None:
+        with reading(Path(settings.dir)):
+            folder = Path(settings.dir).expanduser()
+            if not folder.is_dir():
+                raise DataError(f"data.dir={settings.dir}: no such folder")
+        dirs.append(folder)
+    if os.environ.get("REMUDA_DATA"):
+        dirs.append(Path(os.environ["REMUDA_DATA"]))
+    return dirs
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "remuda"

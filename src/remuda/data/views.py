@@ -1,0 +1,64 @@
+"""What one cell sees of the data: all of it, a share (data dieting), or one label."""
+
+from __future__ import annotations
+
+import difflib
+
+import torch
+
+from remuda.config.schema import DataSettings
+from remuda.data.dataset import Dataset
+from remuda.errors import ConfigError, DataError
+from remuda.streams import choice_stream
+
+
+def view_indices(
+    settings: DataSettings, dataset: Dataset, *, seed: int, cell: int, cells: int
+) -> torch.Tensor:
+    """Indices of the items that `cell`, one of `cells`, trains on."""
+    if settings.view == "share":
+        return _share(settings, len(dataset), seed, cell, cells)
+    if settings.view == "label":
+        return _of_label(settings.label, dataset)
+    return torch.arange(len(dataset))
+
+
+def _share(settings: DataSettings, items: int, seed: int, cell: int, cells: int) -> torch.Tensor:
+    count = max(1, int(settings.share * items))
+    if settings.overlap:
+        order = choice_stream(seed, cell, 0, "data-share").permutation(items)
+        return torch.from_numpy(order[:count])
+    if count * cells > items:
+        raise ConfigError(
+            f"data.share={settings.share} without overlap needs {count} items for each of "
+            f"{cells} cells, but there are {items}; allowed: shares of at most "
+            f"{items // cells} items, or data.overlap=true"
+        )
+    # Every cell makes the same permutation and cuts its own slice: no cell needs to ask another.
+    order = choice_stream(seed, 0, 0, "data-partition").permutation(items)
+    return torch.from_numpy(order[cell * count : (cell + 1) * count])
+
+
+def _of_label(label: int | str | None, dataset: Dataset) -> torch.Tensor:
+    if dataset.labels is None:
+        raise ConfigError(f"data.view=label: {dataset.name} has no labels; allowed: all, share")
+    indices = torch.nonzero(dataset.labels == _class_of(label, dataset)).flatten()
+    if len(indices) == 0:
+        raise DataError(f"{dataset.name}: no item has data.label={label}")
+    return indices
+
+
+def _class_of(label: int | str | None, dataset: Dataset) -> int:
+    """A name, or else a number; names that are numbers (R15's 1 to 15) are never counted anew."""
+    names = dataset.label_names
+    text = str(label)
+    if text in names:
+        return names.index(text)
+    named_by_number = all(name.isdecimal() for name in names)
+    if text.isdecimal() and int(text) < len(names) and not named_by_number:
+        return int(text)
+    near = difflib.get_close_matches(text, names, n=1, cutoff=0.0)
+    raise ConfigError(
+        f"data.label={label} is no label of {dataset.name}; allowed: {', '.join(names)}"
+        f"; nearest: {near[0]}"
+    )

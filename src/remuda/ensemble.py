@@ -1,0 +1,210 @@
+"""The result of a run: a weighted mixture of generators that can be sampled, saved and loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.torch
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from remuda.config import DcganSettings, MlpSettings
+from remuda.config.schema import NetworkSettings
+from remuda.errors import ConfigError, StoreError
+from remuda.files import digest, read_json, to_json, write_atomically, write_json
+from remuda.networks import build_generator
+from remuda.streams import choice_stream, tensor_stream
+
+FORMAT = 1
+MODEL_FILE = "model.safetensors"
+CONFIG_FILE = "config.json"
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Member:
+    """One generator of the mixture: where it was trained, how often it is asked, its weights."""
+
+    cell: int
+    weight: float
+    state: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Σ wᵢ·Gᵢ: draw a generator by its weight, then a sample from it."""
+
+    network: MlpSettings | DcganSettings
+    shape: tuple[int, ...]
+    members: tuple[Member, ...]
+    scale: tuple[float, ...] = (0.5,)
+    offset: tuple[float, ...] = (0.5,)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        weights = [member.weight for member in self.members]
+        if not weights or min(weights) < 0 or not math.isclose(sum(weights), 1, abs_tol=1e-6):
+            raise ValueError(f"mixture weights must be at least 0 and sum to 1, not {weights}")
+
+    def sample(self, count: int, seed: int = 0) -> npt.NDArray[np.float32]:
+        """`count` samples in the data's own units: images as floats in [0, 1], NCHW."""
+        raw = self.rescale(self.draw(count, seed)).numpy()
+        return raw if len(self.shape) == 1 else raw.clip(0.0, 1.0)
+
+    def draw(self, count: int, seed: int = 0) -> Tensor:
+        """Samples as the networks see them, in [-1, 1]."""
+        if count < 1:
+            raise ConfigError(f"count={count}: not allowed; allowed: a whole number at least 1")
+        if seed < 0:
+            raise ConfigError(f"seed={seed}: not allowed; allowed: a whole number at least 0")
+        weights = np.asarray([member.weight for member in self.members])
+        picks = choice_stream(seed, 0, 0, "ensemble-members").choice(
+            len(weights), count, p=weights / weights.sum()
+        )
+        noise = tensor_stream(seed, 0, 0, "ensemble-noise")
+        latent = torch.randn(count, self.network.latent, generator=noise)
+        samples = torch.empty(count, *self.shape)
+        for place, network in enumerate(self._networks()):
+            wanted = torch.from_numpy(np.flatnonzero(picks == place))
+            for part in torch.split(wanted, _CHUNK):
+                with torch.no_grad():
+                    samples[part] = network(latent[part])
+        return samples
+
+    def rescale(self, samples: Tensor) -> Tensor:
+        """From [-1, 1] to the data's own units."""
+        ones = [1] * (len(self.shape) - 1)
+        scale = torch.tensor(self.scale).reshape(-1, *ones)
+        offset = torch.tensor(self.offset).reshape(-1, *ones)
+        return samples * scale + offset
+
+    def _networks(self) -> list[nn.Module]:
+        found = []
+        for member in self.members:
+            network = build_generator(self.network, self.shape, torch.Generator())
+            network.load_state_dict(dict(member.state))
+            found.append(network.eval())
+        return found
+
+    # -------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> None:
+        """Write the folder; `config.json` comes last and holds the digest of the weights."""
+        tensors = {
+            f"{place}.{name}": value.contiguous()
+            for place, member in enumerate(self.members)
+            for name, value in member.state.items()
+        }
+        content = safetensors.torch.save(tensors)
+        write_atomically(folder / MODEL_FILE, content)
+        description = {
+            "format": FORMAT,
+            "kind": "remuda-ensemble",
+            "network": self.network.model_dump(mode="json"),
+            "shape": list(self.shape),
+            "scale": list(self.scale),
+            "offset": list(self.offset),
+            "members": [{"cell": member.cell, "weight": member.weight} for member in self.members],
+            "sha256": digest(content),
+            "about": dict(self.about),
+        }
+        write_json(folder / CONFIG_FILE, description)
+        write_atomically(folder / "README.md", self._card().encode())
+
+    def _card(self) -> str:
+        lines = [
+            "# A mixture of generators trained by remuda",
+            "",
+            f"- items: {'x'.join(map(str, self.shape))}; network: {self.network.family}",
+            *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
+            "",
+            "| cell | weight |",
+            "|---|---|",
+            *(f"| {member.cell} | {member.weight:.4f} |" for member in self.members),
+            "",
+            "```python",
+            "import remuda",
+            'images = remuda.load("PATH OF THIS FOLDER").sample(64, seed=0)',
+            "```",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def load_ensemble(folder: Path) -> Ensemble:
+    """Read and check an ensemble: nothing in the files is executed, everything is validated."""
+    path = folder / CONFIG_FILE
+    description = read_json(path, "remuda ensemble")
+    if description.get("kind") != "remuda-ensemble":
+        raise StoreError(f"{path}: not a remuda ensemble")
+    version = description.get("format")
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        hint = "; it was written by a newer remuda, please upgrade" if newer else ""
+        raise StoreError(f"{path}: format {version!r} cannot be read; known: {FORMAT}{hint}")
+    model = folder / MODEL_FILE
+    try:
+        content = model.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{model}: cannot be read: {error.strerror or error}") from None
+    if digest(content) != description.get("sha256"):
+        raise StoreError(f"{model}: damaged or changed: its SHA-256 is not the one in {path.name}")
+    try:
+        tensors = safetensors.torch.load(content)
+        network: MlpSettings | DcganSettings = _NETWORK.validate_python(description["network"])
+        shape = tuple(int(side) for side in description["shape"])
+        states = _split(tensors, len(description["members"]))
+        members = tuple(
+            Member(int(entry["cell"]), float(entry["weight"]), state)
+            for entry, state in zip(description["members"], states, strict=True)
+        )
+        _check_states(network, shape, states)
+        return Ensemble(
+            network,
+            shape,
+            members,
+            tuple(float(value) for value in description["scale"]),
+            tuple(float(value) for value in description["offset"]),
+            dict(description.get("about", {})),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("network", *first["loc"])))
+        raise StoreError(f"{path}: {key}={first['input']!r} is not valid: {first['msg']}") from None
+    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError) as error:
+        raise StoreError(f"{path}: not a valid ensemble: {error}") from None
+    except safetensors.SafetensorError as error:
+        raise StoreError(f"{model}: not a safetensors file: {error}") from None
+
+
+_NETWORK: TypeAdapter[Any] = TypeAdapter(NetworkSettings)
+
+
+def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
+    states: list[dict[str, Tensor]] = [{} for _ in range(count)]
+    for name, value in tensors.items():
+        place, _, rest = name.partition(".")
+        if not place.isdigit() or int(place) >= count:
+            raise ValueError(f"tensor {name!r} belongs to no member")
+        states[int(place)][rest] = value
+    return states
+
+
+def _check_states(
+    network: MlpSettings | DcganSettings,
+    shape: tuple[int, ...],
+    states: Sequence[Mapping[str, Tensor]],
+) -> None:
+    wanted = build_generator(network, shape, torch.Generator()).state_dict()
+    for place, state in enumerate(states):
+        for name in wanted.keys() | state.keys():
+            if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
+                raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
+            if not bool(torch.isfinite(state[name]).all()):
+                raise ValueError(f"tensor {place}.{name} holds values that are no numbers")

@@ -1,0 +1,21 @@
+"""Errors that are the user's to fix: shown as plain lines, never as a traceback."""
+
+
+class RemudaError(Exception):
+    """Base of every error whose message is written for the user."""
+
+    exit_code = 2
+
+
+class ConfigError(RemudaError):
+    """A configuration that cannot run: names the key, the value and what is allowed."""
+
+
+class DataError(RemudaError):
+    """A data file that is missing, damaged or of the wrong kind: names the file."""
+
+
+class StoreError(RemudaError):
+    """A run folder, checkpoint or ensemble that cannot be read or written: names the path."""
+
+    exit_code = 3

@@ -1,0 +1,21 @@
+"""The methods by name. A new one is its settings in `config`, one file here and one line below."""
+
+from __future__ import annotations
+
+from remuda.config import Config
+from remuda.methods.base import Method, Recipe, RoundReport
+from remuda.methods.cellular import Cellular
+from remuda.methods.independent import Independent
+
+METHODS: dict[str, type[Method]] = {
+    "cellular": Cellular,
+    "independent": Independent,
+}
+
+
+def build_method(config: Config) -> Method:
+    """The method a configuration names."""
+    return METHODS[config.method.name](config, config.grid.build())
+
+
+__all__ = ["METHODS", "Method", "Recipe", "RoundReport", "build_method"]

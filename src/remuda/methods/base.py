@@ -1,0 +1,98 @@
+"""What a method is: the answers to four questions about a cell.
+
+Which data does it see, whose parcels does it read in a round, what does it do with them, and which
+generators make the ensemble at the end. A method knows nothing of processes or messages.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from remuda.cell import Cell, Gan, Losses, Parcel
+from remuda.clock import Clock
+from remuda.config import Config
+from remuda.data import Dataset, view_indices
+from remuda.grid import GridSchedule
+from remuda.metrics import Judge
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What one cell did in one round; one line of `events.jsonl`."""
+
+    cell: int
+    round: int
+    losses: Losses
+    seconds: Mapping[str, float]
+    genes: Mapping[str, Any]
+    score: float | None
+    classes: int | None
+    duplicates: float | None
+    diverged: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which cells' generators make the ensemble, with which weights."""
+
+    weights: Mapping[int, float]
+    score: float | None
+    reason: str
+
+
+class Method(ABC):
+    """One way to train a population. Peers are a pure function of the round, so all sides agree."""
+
+    def __init__(self, config: Config, grid: GridSchedule) -> None:
+        self.config = config
+        self.grid = grid
+
+    def view(self, dataset: Dataset, cell: int) -> Tensor:
+        """Indices of the data this cell trains on."""
+        config = self.config
+        return view_indices(config.data, dataset, seed=config.seed, cell=cell, cells=config.cells)
+
+    @abstractmethod
+    def peers(self, cell: int, round: int) -> tuple[int, ...]:
+        """The other cells whose parcels of round - 1 this cell reads in this round."""
+
+    @abstractmethod
+    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+        """Take the cell through the round it is in, given its peers' parcels in order."""
+
+    @abstractmethod
+    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+        """Reduce the final parcels of all cells to a mixture of generators."""
+
+
+def report(
+    cell: Cell, losses: Losses, clock: Clock, *, diverged: bool, details: Mapping[str, Any]
+) -> RoundReport:
+    """The report of the round a cell has just finished."""
+    gan, found = cell.gan, cell.assessment
+    return RoundReport(
+        cell=cell.index,
+        round=cell.round,
+        losses=losses,
+        seconds=clock.seconds(),
+        genes=genes(gan),
+        score=found.score if found else None,
+        classes=found.classes if found else None,
+        duplicates=found.duplicates if found else None,
+        diverged=diverged,
+        details=details,
+    )
+
+
+def genes(gan: Gan) -> dict[str, Any]:
+    return {
+        "lr_generator": gan.generator.learning_rate,
+        "lr_discriminator": gan.discriminator.learning_rate,
+        "loss": gan.generator.loss,
+    }

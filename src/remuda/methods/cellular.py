@@ -1,0 +1,327 @@
+"""Cellular coevolution on a toroidal grid of GANs.
+
+Lipizzaner (Al-Dujaili et al. 2018) with Mustangs' loss gene (Toutouh et al. 2019), as in the
+parallel implementation of Perez et al. (2020). In a round a cell
+
+1. gathers the centres its neighbours published in the round before: its sub-population;
+2. evaluates every generator against every discriminator of it, on one batch, under one loss;
+3. picks parents by tournament and clones them, optimiser state included;
+4. mutates the clones' learning rates, and the generator's loss;
+5. trains the clones, each batch against an opponent drawn from the sub-population, in which the
+   clones themselves stand in the cell's own place;
+6. lets the fittest of sub-population and offspring be its new centre (or, `comma`, the offspring);
+7. mutates the weights of its neighbourhood mixture and keeps them if the mixture scores better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remuda.cell import Cell, Gan, Individual, Parcel, Rivals, parcel_assessment
+from remuda.clock import Clock
+from remuda.config import CellularSettings, Config
+from remuda.grid import GridSchedule
+from remuda.methods.base import Method, Recipe, RoundReport, report
+from remuda.metrics import Assessment, Judge
+from remuda.objectives import discriminator_loss, generator_loss, needs_real
+
+# A mutated learning rate never falls below this: a network that cannot learn is a dead place.
+SMALLEST_LEARNING_RATE = 1e-6
+
+# Fitness over the opponents; a loss, so the worst opponent gives the largest.
+SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": lambda losses: sum(losses) / len(losses),
+    "worst": max,
+    "best": min,
+}
+
+
+class Cellular(Method):
+    """Neighbours' centres are parents, opponents and fellow members of the mixture."""
+
+    def __init__(self, config: Config, grid: GridSchedule) -> None:
+        super().__init__(config, grid)
+        assert isinstance(config.method, CellularSettings)
+        self.settings = config.method
+
+    def peers(self, cell: int, round: int) -> tuple[int, ...]:
+        return self.grid.at(round).neighbours(cell) if self.settings.communication else ()
+
+    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+        with clock.routine("gather"):
+            population = [cell.gan, *(cell.host(parcel) for parcel in parcels)]
+        with clock.routine("update_genomes"):
+            trial = Trial(cell, population, self.settings, self.config.training.objective)
+            parents = self._select(cell, trial)
+            offspring = Gan(
+                cell.index,
+                population[parents.generator].generator.clone(),
+                population[parents.discriminator].discriminator.clone(),
+            )
+        with clock.routine("mutate"):
+            mutations = self._mutate(cell, offspring)
+        with clock.routine("train"):
+            rivals = self.settings.opponents == "subpopulation"
+            losses = cell.train(offspring, _frozen(population[1:] if rivals else []))
+        with clock.routine("update_genomes"):
+            fitness = trial.of_offspring(offspring)
+            centre = self._replace(cell, population, trial, offspring, fitness)
+        with clock.routine("assess"):
+            cell.assess()
+        with clock.routine("mixture"):
+            mixture = self._evolve_mixture(cell, parcels)
+        details = {
+            "parents": {
+                "generator": population[parents.generator].cell,
+                "discriminator": population[parents.discriminator].cell,
+            },
+            "mutations": mutations,
+            "fitness": {"generator": fitness.generator, "discriminator": fitness.discriminator},
+            "centre": centre,
+            "mixture": mixture,
+        }
+        diverged = not offspring.is_finite()
+        return report(cell, losses, clock, diverged=diverged, details=details)
+
+    # -------------------------------------------------------------------------- steps 3 to 7
+
+    def _select(self, cell: Cell, trial: Trial) -> Places:
+        """Step 3: the fitter of a few members drawn at random, for either role."""
+        if not self.settings.selection:
+            return Places(0, 0)
+        rng = cell.choices("tournament")
+        size = min(self.settings.tournament_size, len(trial.generators))
+        picks = [rng.choice(len(trial.generators), size, replace=False) for _ in range(2)]
+        return Places(
+            int(min(picks[0], key=lambda place: trial.generators[place])),
+            int(min(picks[1], key=lambda place: trial.discriminators[place])),
+        )
+
+    def _mutate(self, cell: Cell, offspring: Gan) -> dict[str, Any]:
+        """Step 4: a Gaussian step of each learning rate, and a fresh draw of the loss."""
+        settings = self.settings
+        if not settings.mutation:
+            return {}
+        rng = cell.choices("mutation")
+        done: dict[str, Any] = {}
+        for role, individual in (
+            ("generator", offspring.generator),
+            ("discriminator", offspring.discriminator),
+        ):
+            chance, step = rng.random(), rng.normal(0.0, settings.mutation_rate)
+            if chance < settings.mutation_probability:
+                before = individual.learning_rate
+                individual.learning_rate = max(SMALLEST_LEARNING_RATE, before + step)
+                done[f"lr_{role}"] = [before, individual.learning_rate]
+        if settings.losses:
+            before_loss = offspring.generator.loss
+            offspring.generator.loss = str(rng.choice(settings.losses))
+            done["loss"] = [before_loss, offspring.generator.loss]
+        return done
+
+    def _replace(
+        self,
+        cell: Cell,
+        population: Sequence[Gan],
+        trial: Trial,
+        offspring: Gan,
+        fitness: Fitness,
+    ) -> dict[str, Any]:
+        """Step 6: for either role, who is the centre now, and was the offspring accepted."""
+        generator = self._survivor(
+            [gan.generator for gan in population],
+            trial.generators,
+            offspring.generator,
+            fitness.generator,
+        )
+        discriminator = self._survivor(
+            [gan.discriminator for gan in population],
+            trial.discriminators,
+            offspring.discriminator,
+            fitness.discriminator,
+        )
+        cell.gan = Gan(cell.index, generator.individual, discriminator.individual)
+        cell.memory["fitness"] = generator.fitness if math.isfinite(generator.fitness) else None
+        return {
+            role: {
+                "from": "offspring" if winner.place is None else population[winner.place].cell,
+                "replaced_worst": winner.replaced_worst,
+                "fitness": winner.fitness,
+            }
+            for role, winner in (("generator", generator), ("discriminator", discriminator))
+        }
+
+    def _survivor(
+        self,
+        members: Sequence[Individual],
+        fitnesses: Sequence[float],
+        offspring: Individual,
+        fitness: float,
+    ) -> Survivor:
+        usable = math.isfinite(fitness) and offspring.is_finite()
+        replaced_worst = usable and fitness <= max(fitnesses)
+        best = int(np.argmin(fitnesses))
+        comma = self.settings.replacement == "comma" or not self.settings.selection
+        if usable and (comma or fitness <= fitnesses[best]):
+            return Survivor(offspring, fitness, None, replaced_worst)
+        # An offspring that diverged falls back to the cell's own last good network.
+        place = 0 if comma else best
+        return Survivor(members[place], fitnesses[place], place, replaced_worst)
+
+    def _evolve_mixture(self, cell: Cell, parcels: Sequence[Parcel]) -> dict[str, Any]:
+        """Step 7: a (1+1)-ES on the weights of the neighbourhood's generators."""
+        members = [cell.index, *(parcel.cell for parcel in parcels)]
+        weights = carried_weights(cell.memory.get("mixture", {}), members)
+        found = [cell.assessment, *(parcel_assessment(parcel) for parcel in parcels)]
+        assessed = [part for part in found if part is not None]
+        changed = False
+        if cell.judge is not None and len(assessed) == len(members) > 1:
+            candidate = mutated_weights(
+                weights, self.settings.mixture_scale, cell.choices("mixture")
+            )
+            before = cell.judge.mixture_loss(assessed, weights)
+            changed = cell.judge.mixture_loss(assessed, candidate) < before
+            weights = candidate if changed else weights
+        cell.memory["mixture"] = {
+            str(member): weight for member, weight in zip(members, weights, strict=True)
+        }
+        return {"weights": cell.memory["mixture"], "changed": changed}
+
+    # -------------------------------------------------------------------------- the result
+
+    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+        """The neighbourhood mixture with the best score, made of the final generators."""
+        grid = self.grid.at(self.config.rounds)
+        recipes = []
+        for cell, parcel in sorted(parcels.items()):
+            members = grid.subpopulation(cell) if self.settings.communication else (cell,)
+            weights = carried_weights(parcel.meta["memory"].get("mixture", {}), members)
+            recipe = dict(zip(members, weights, strict=True))
+            found = [parcel_assessment(parcels[member]) for member in members]
+            assessed: list[Assessment] = [part for part in found if part is not None]
+            if judge is not None and len(assessed) == len(members):
+                loss = judge.mixture_loss(assessed, weights)
+                score: float | None = judge.mixture_score(assessed, weights)
+            else:
+                fitness = parcel.meta["memory"].get("fitness")
+                loss, score = (math.inf if fitness is None else fitness), None
+            recipes.append((loss, cell, recipe, score))
+        _, cell, recipe, score = min(recipes, key=lambda entry: (entry[0], entry[1]))
+        by = "score" if score is not None else "fitness"
+        return Recipe(recipe, score, f"the neighbourhood of cell {cell} has the best {by}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which member of the sub-population is the parent in either role."""
+
+    generator: int
+    discriminator: int
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """Losses against the opposite sub-population; lower is fitter."""
+
+    generator: float
+    discriminator: float
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """The new centre in one role; `place` is None where it is the offspring."""
+
+    individual: Individual
+    fitness: float
+    place: int | None
+    replaced_worst: bool
+
+
+class Trial:
+    """Step 2: every generator against every discriminator, on one batch, under one loss.
+
+    The offspring is judged later against the same opponents on the same batch, so all its
+    fitnesses can be compared.
+    """
+
+    def __init__(
+        self, cell: Cell, population: Sequence[Gan], settings: CellularSettings, objective: str
+    ) -> None:
+        self._loss = settings.fitness_loss or objective
+        self._summary = SUMMARIES[settings.fitness]
+        self._real = cell.real_batch("evaluation-batch")
+        self._noise = cell.noise_batch("evaluation-noise")
+        self._judges = [gan.discriminator for gan in population]
+        self._fakes = [self._sample(gan.generator) for gan in population]
+        table = [self._judge(judge, self._fakes) for judge in self._judges]
+        self.discriminators = [self._aggregate([pair[1] for pair in row]) for row in table]
+        self.generators = [
+            self._aggregate([row[place][0] for row in table]) for place in range(len(population))
+        ]
+
+    def of_offspring(self, offspring: Gan) -> Fitness:
+        fake = self._sample(offspring.generator)
+        against_judges = [self._judge(judge, [fake])[0][0] for judge in self._judges]
+        against_fakes = [pair[1] for pair in self._judge(offspring.discriminator, self._fakes)]
+        return Fitness(self._aggregate(against_judges), self._aggregate(against_fakes))
+
+    def _sample(self, generator: Individual) -> Tensor:
+        with torch.no_grad():
+            samples: Tensor = generator.network.eval()(self._noise)
+        return samples
+
+    def _judge(self, judge: Individual, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
+        """(generator's loss, discriminator's loss) for each set of fakes.
+
+        In eval mode: otherwise the batch that is judged would change the verdict.
+        """
+        network = judge.network.eval()
+        with torch.no_grad():
+            real = network(self._real)
+            pairs = []
+            for fake in fakes:
+                logits = network(fake)
+                pairs.append(
+                    (
+                        float(generator_loss(self._loss, logits, real))
+                        if needs_real(self._loss)
+                        else float(generator_loss(self._loss, logits)),
+                        float(discriminator_loss(self._loss, real, logits)),
+                    )
+                )
+        return pairs
+
+    def _aggregate(self, losses: Sequence[float]) -> float:
+        return self._summary(losses) if all(map(math.isfinite, losses)) else math.inf
+
+
+def carried_weights(old: Mapping[str, float], members: Sequence[int]) -> list[float]:
+    """Mixture weights for these members: the old ones where known, an equal share for the new."""
+    share = 1 / len(members)
+    weights = [max(0.0, old.get(str(member), share)) for member in members]
+    total = sum(weights)
+    return [weight / total for weight in weights] if total > 0 else [share] * len(members)
+
+
+def mutated_weights(
+    weights: Sequence[float], scale: float, rng: np.random.Generator
+) -> list[float]:
+    """Gaussian noise, clipped at zero, back on the simplex."""
+    noisy = np.clip(np.asarray(weights) + rng.normal(0.0, scale, len(weights)), 0.0, None)
+    total = float(noisy.sum())
+    return [float(weight) / total for weight in noisy] if total > 0 else list(weights)
+
+
+def _frozen(population: Sequence[Gan]) -> Rivals:
+    """The neighbours as opponents: in eval mode, so that playing does not change them."""
+    return Rivals(
+        [gan.generator.network.eval() for gan in population],
+        [gan.discriminator.network.eval() for gan in population],
+    )

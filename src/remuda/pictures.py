@@ -1,0 +1,52 @@
+"""Sheets of samples as PNG: images in a grid, points as a scatter."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+_GAP = 2
+_SCATTER_SIDE = 480
+
+
+def sheet(samples: npt.NDArray[np.float32], columns: int | None = None) -> bytes:
+    """A PNG of images (NCHW in [0, 1]) or of 2-D points."""
+    picture = _scatter(samples) if samples.ndim == 2 else _grid(samples, columns)
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _grid(images: npt.NDArray[np.float32], columns: int | None) -> Image.Image:
+    count, channels, height, width = images.shape
+    columns = columns or math.ceil(math.sqrt(count))
+    rows = -(-count // columns)
+    # Small images are enlarged by whole pixels, so that a sheet can be looked at as it is.
+    zoom = max(1, 64 // max(height, width))
+    pixels = (images.clip(0, 1) * 255).round().astype(np.uint8).transpose(0, 2, 3, 1)
+    pixels = pixels.repeat(zoom, axis=1).repeat(zoom, axis=2)
+    tall, wide = height * zoom + _GAP, width * zoom + _GAP
+    canvas = np.full((rows * tall + _GAP, columns * wide + _GAP, channels), 96, np.uint8)
+    for number, image in enumerate(pixels):
+        top, left = divmod(number, columns)
+        y, x = top * tall + _GAP, left * wide + _GAP
+        canvas[y : y + height * zoom, x : x + width * zoom] = image
+    return Image.fromarray(canvas[..., 0] if channels == 1 else canvas)
+
+
+def _scatter(points: npt.NDArray[np.float32]) -> Image.Image:
+    picture = Image.new("RGB", (_SCATTER_SIDE, _SCATTER_SIDE), "white")
+    pen = ImageDraw.Draw(picture)
+    flat = (
+        points[:, :2] if points.shape[1] > 1 else np.column_stack((points, np.zeros_like(points)))
+    )
+    low, high = flat.min(0), flat.max(0)
+    span = np.where(high > low, high - low, 1.0)
+    places = 20 + (flat - low) / span * (_SCATTER_SIDE - 40)
+    for x, y in places:
+        pen.ellipse((x - 2, _SCATTER_SIDE - y - 2, x + 2, _SCATTER_SIDE - y + 2), fill="#1f5fa8")
+    return picture

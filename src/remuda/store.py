@@ -1,0 +1,265 @@
+"""The run folder: what ran, what happened, and all that a restart needs.
+
+config.yaml                        the resolved configuration
+env.json                           versions, host, revision, fingerprint of the data
+events.jsonl                       one line per cell and round, and what befell the run
+samples/round-000005/              sample sheets
+checkpoints/round-000004/          one file per cell; counts only once its manifest is there
+ensemble/                          the result
+result.json                        the final scores; its presence says the run is finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from safetensors import safe_open
+
+from remuda.cell import Parcel
+from remuda.config import Config, load_config, render
+from remuda.errors import ConfigError, StoreError
+from remuda.files import digest, read_json, to_json, write_atomically, write_json
+from remuda.protocol import lines_to_keep
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint: every cell's parcel of one round."""
+
+    round: int
+    loss: float | None
+    path: Path
+
+
+class RunFolder:
+    """Reads and writes one run folder; every write is atomic, nothing is overwritten."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # -------------------------------------------------------------------------- making, opening
+
+    @classmethod
+    def create(cls, config: Config, env: Mapping[str, Any]) -> RunFolder:
+        """A new folder: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
+        path = Path(config.run.dir) if config.run.dir else fresh_path(config.name)
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise ConfigError(
+                    f"run.dir={path}: is already there and not empty; allowed: a new folder, "
+                    f"or `remuda resume {path}` to continue a run"
+                )
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot make the run folder: {error.strerror or error}"
+            ) from None
+        folder = cls(path)
+        write_atomically(path / "config.yaml", render(config).encode())
+        write_json(path / "env.json", env)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder."""
+        if not (path / "config.yaml").is_file():
+            found = "no such folder" if not path.exists() else "it has no config.yaml"
+            raise StoreError(f"{path}: not a run folder: {found}; `remuda runs` lists runs")
+        return cls(path)
+
+    def config(self) -> Config:
+        return load_config(str(self.path / "config.yaml"))
+
+    def env(self) -> dict[str, Any]:
+        return read_json(self.path / "env.json", "description of the environment")
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held while a process trains here, so that two never share a folder."""
+        path = self.path / ".lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise StoreError(f"{self.path}: another process is training here") from None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether a process is training here now."""
+        try:
+            with self.lock():
+                return False
+        except StoreError:
+            return True
+
+    # -------------------------------------------------------------------------- events
+
+    @property
+    def _events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    def append_event(self, event: Mapping[str, Any]) -> None:
+        line = to_json({"time": datetime.now().isoformat(timespec="milliseconds"), **event})
+        try:
+            with self._events.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise StoreError(
+                f"{self._events}: cannot be written: {error.strerror or error}"
+            ) from error
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events; a last line cut short by a kill is left out."""
+        if not self._events.exists():
+            return []
+        found = []
+        for line in self._events.read_text("utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    def rewind_events(self, committed: int) -> None:
+        """Drop the events of rounds that will be trained again."""
+        events = self.events()
+        kept = lines_to_keep([event.get("round") for event in events], committed)
+        content = "".join(to_json(events[number]) + "\n" for number in kept)
+        write_atomically(self._events, content.encode())
+
+    # -------------------------------------------------------------------------- checkpoints
+
+    def save_checkpoint(
+        self, round: int, parcels: Mapping[int, Parcel], loss: float | None
+    ) -> None:
+        """Write every cell's file, then the manifest that makes the round count."""
+        folder = self._checkpoint_path(round)
+        files = {}
+        for cell, parcel in sorted(parcels.items()):
+            name = f"cell-{cell:04d}.safetensors"
+            content = safetensors.torch.save(
+                dict(parcel.tensors), metadata={"remuda": to_json(dict(parcel.meta))}
+            )
+            write_atomically(folder / name, content)
+            files[name] = {"cell": cell, "bytes": len(content), "sha256": digest(content)}
+        manifest = {"format": FORMAT, "round": round, "loss": loss, "files": files}
+        write_json(folder / MANIFEST, manifest)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Complete checkpoints, oldest first. A folder without a manifest does not count."""
+        found = []
+        for path in sorted((self.path / "checkpoints").glob("round-*")):
+            if (path / MANIFEST).is_file():
+                manifest = self._manifest(path)
+                found.append(Checkpoint(manifest["round"], manifest["loss"], path))
+        return found
+
+    def load_checkpoint(self, checkpoint: Checkpoint) -> dict[int, Parcel]:
+        """Every cell's parcel, each checked against the manifest."""
+        manifest = self._manifest(checkpoint.path)
+        parcels = {}
+        for name, entry in manifest["files"].items():
+            path = checkpoint.path / name
+            try:
+                content = path.read_bytes()
+                if digest(content) != entry["sha256"]:
+                    raise StoreError(f"{path}: damaged: its SHA-256 is not the manifest's")
+                with safe_open(path, framework="pt") as file:
+                    meta = json.loads((file.metadata() or {})["remuda"])
+                tensors = safetensors.torch.load(content)
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
+            except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+                raise StoreError(f"{path}: not a remuda checkpoint: {error}") from None
+            parcels[int(entry["cell"])] = Parcel(
+                int(entry["cell"]), checkpoint.round, tensors, meta
+            )
+        return parcels
+
+    def drop_checkpoint(self, round: int) -> None:
+        """Remove a checkpoint; without its manifest it stops counting at once."""
+        path = self._checkpoint_path(round)
+        try:
+            (path / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be removed: {error.strerror or error}") from error
+
+    def drop_incomplete_checkpoints(self) -> None:
+        """Clear what a killed writer left behind."""
+        for path in (self.path / "checkpoints").glob("round-*"):
+            if not (path / MANIFEST).is_file():
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _checkpoint_path(self, round: int) -> Path:
+        return self.path / "checkpoints" / f"round-{round:06d}"
+
+    def _manifest(self, path: Path) -> dict[str, Any]:
+        manifest = read_json(path / MANIFEST, "checkpoint manifest")
+        version = manifest.get("format")
+        if version != FORMAT:
+            raise StoreError(
+                f"{path / MANIFEST}: format {version!r} cannot be read; known: {FORMAT}"
+            )
+        files = manifest.get("files")
+        if not isinstance(manifest.get("round"), int) or not isinstance(files, dict):
+            raise StoreError(f"{path / MANIFEST}: not a checkpoint manifest")
+        for name, entry in files.items():
+            # A name from a file must not lead outside the folder.
+            if Path(name).name != name or not {"cell", "sha256"} <= set(entry):
+                raise StoreError(f"{path / MANIFEST}: not a valid entry: {name!r}")
+        return manifest
+
+    # -------------------------------------------------------------------------- results
+
+    def write_sheet(self, round: int, name: str, png: bytes) -> Path:
+        path = self.path / "samples" / f"round-{round:06d}" / f"{name}.png"
+        write_atomically(path, png)
+        return path
+
+    @property
+    def ensemble_path(self) -> Path:
+        return self.path / "ensemble"
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        write_json(self.path / "result.json", result)
+
+    def result(self) -> dict[str, Any] | None:
+        """The final scores, or None while the run is not finished."""
+        path = self.path / "result.json"
+        return read_json(path, "result of a run") if path.is_file() else None
+
+
+def find_runs(root: Path) -> list[RunFolder]:
+    """The run folders directly below a folder, oldest first."""
+    found = [path.parent for path in root.glob("*/config.yaml")]
+    return [RunFolder(path) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+
+
+def fresh_path(name: str) -> Path:
+    """A run folder that does not exist yet: runs/NAME-DATE-TIME."""
+    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    for number in range(1, 1000):
+        path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        if not path.exists():
+            return path
+    raise StoreError(f"runs/{stem}: a thousand runs of this name already exist")

@@ -1,0 +1,42 @@
+"""A run in one row: what `remuda runs` lists."""
+
+from __future__ import annotations
+
+from remuda.errors import RemudaError
+from remuda.store import RunFolder
+
+TITLES = ("run", "state", "method", "grid", "data", "rounds", "score")
+
+
+def summarise(run: RunFolder) -> tuple[str, ...]:
+    """One cell per title; a damaged run is listed as such, not left out."""
+    try:
+        config = run.config()
+        result = run.result()
+        rounds = [event["round"] for event in run.events() if event.get("event") == "population"]
+        last = max(rounds, default=0)
+        state = "finished" if result else "running" if run.is_locked() else "interrupted"
+        score = _score(result, run)
+    except (RemudaError, OSError, KeyError, TypeError) as error:
+        return str(run.path), "damaged", "", "", "", "", str(error)
+    rows, columns = config.grid.shape
+    return (
+        str(run.path),
+        state,
+        config.method.name,
+        f"{rows}x{columns}",
+        config.data.source,
+        f"{last}/{config.rounds}",
+        score,
+    )
+
+
+def _score(result: dict[str, object] | None, run: RunFolder) -> str:
+    metric = run.config().score.metric
+    scores = (result or {}).get("scores")
+    if isinstance(scores, dict):
+        value = scores["values"].get(metric)
+    else:
+        found = [event for event in run.events() if event.get("event") == "population"]
+        value = found[-1].get("score") if found else None
+    return "" if value is None else f"{metric} {value:.2f}"

@@ -1,0 +1,219 @@
+"""What the user sees while a run trains: a live table of the cells, or plain lines."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from remuda.alarms import Alarm
+from remuda.methods import Recipe, RoundReport
+from remuda.runtime import Observer, Run
+
+METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
+
+
+class View(Observer):
+    """Shared by both views: what is known of the run so far."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.path: Path | None = None
+        self.round = 0
+        self.rounds = 0
+        self._alarmed: set[tuple[int, str]] = set()
+        self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
+        self._images = 0
+        self._rate = 0.0
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        self.path, self.round, self.rounds = path, round, run.config.rounds
+        self.metric = METRIC_NAMES[run.config.score.metric]
+        self.console.print(describe(run), highlight=False)
+        self.console.print(f"run folder {path}", highlight=False, soft_wrap=True)
+        if round:
+            self.console.print(f"continuing after round {round}", highlight=False)
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        self._images += report.losses.images
+        for alarm in alarms:
+            # Each kind once per cell: the live table and events.jsonl keep showing the rest.
+            if (report.cell, alarm.kind) not in self._alarmed:
+                self._alarmed.add((report.cell, alarm.kind))
+                self.console.print(
+                    f"[yellow]alarm[/] cell {report.cell}, round {report.round}: {alarm.message}; "
+                    f"advice: {alarm.advice}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+
+    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+        self.round = round
+        self._recent.append(seconds)
+        self._rate = self._images / seconds
+        self._images = 0
+
+    def warned(self, message: str) -> None:
+        self.console.print(f"[yellow]warning[/] {message}", highlight=False, soft_wrap=True)
+
+    def time_left(self) -> str:
+        if not self._recent:
+            return "?"
+        return duration(sum(self._recent) / len(self._recent) * (self.rounds - self.round))
+
+
+class PlainView(View):
+    """One line per round, for logs and pipes; a sign of life in between when rounds are long."""
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        super().started(run, path, round)
+        self._last_line = time.monotonic()
+        self._losses: list[tuple[float, float]] = []
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        if time.monotonic() - self._last_line > 30:
+            self._print(f"round {round:>4}/{self.rounds}  cell {cell}  batch {batch}/{batches}")
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        super().reported(report, alarms)
+        self._losses.append((report.losses.generator, report.losses.discriminator))
+
+    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+        super().completed(round, recipe, seconds)
+        generator, discriminator = (
+            sum(losses) / len(self._losses) for losses in zip(*self._losses, strict=True)
+        )
+        self._losses = []
+        score = f"{self.metric} {recipe.score:8.2f}  " if recipe.score is not None else ""
+        self._print(
+            f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
+            f"  {self._rate:7,.0f} images/s  left {self.time_left()}"
+        )
+
+    def _print(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+
+class LiveView(View):
+    """A table of the cells that updates in place."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+        self._reports: dict[int, RoundReport] = {}
+        self._alarms: dict[int, str] = {}
+        self._at: tuple[int, int, int] = (0, 0, 1)
+        self._score: float | None = None
+        self._columns = 1
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        super().started(run, path, round)
+        self._columns = run.config.grid.shape[1]
+        self._cells = run.config.cells
+        self._live.start()
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        self._at = (cell, batch, batches)
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        super().reported(report, alarms)
+        self._reports[report.cell] = report
+        self._alarms[report.cell] = ", ".join(alarm.kind for alarm in alarms)
+
+    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+        super().completed(round, recipe, seconds)
+        self._score = recipe.score
+
+    def _render(self) -> RenderableType:
+        cell, batch, batches = self._at
+        done = self.round + (cell + batch / batches) / self._cells if self.rounds else 0
+        head = Table.grid(padding=(0, 2))
+        score = f"{self.metric} {self._score:.2f}" if self._score is not None else ""
+        head.add_row(
+            f"round {min(self.round + 1, self.rounds)}/{self.rounds}",
+            ProgressBar(total=self.rounds, completed=min(done, self.rounds), width=24),
+            score,
+            f"{self._rate:,.0f} images/s" if self._rate else "",
+            f"left {self.time_left()}",
+        )
+        return Group(head, self._table())
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for title in ("cell", "round", "loss G", "loss D", "fitness G", "fitness D"):
+            table.add_column(title, justify="right")
+        for title in ("lr G", "lr D"):
+            table.add_column(title, justify="right")
+        table.add_column("loss gene")
+        table.add_column(self.metric, justify="right")
+        table.add_column("classes", justify="right")
+        table.add_column("")
+        room = max(4, self.console.height - 8)
+        shown = sorted(self._reports)[:room]
+        for cell in shown:
+            report = self._reports[cell]
+            row, column = divmod(cell, self._columns)
+            centre = report.details.get("centre", {})
+            table.add_row(
+                f"{cell} ({row},{column})",
+                str(report.round),
+                _figure(report.losses.generator),
+                _figure(report.losses.discriminator),
+                _figure(centre.get("generator", {}).get("fitness")),
+                _figure(centre.get("discriminator", {}).get("fitness")),
+                f"{report.genes['lr_generator']:.1e}",
+                f"{report.genes['lr_discriminator']:.1e}",
+                report.genes["loss"],
+                _figure(report.score, 1),
+                "" if report.classes is None else str(report.classes),
+                Text(self._alarms.get(cell, ""), style="yellow"),
+            )
+        if len(self._reports) > len(shown):
+            table.add_row(f"… {len(self._reports) - len(shown)} more")
+        return table
+
+
+def make_view(console: Console, plain: bool = False) -> View:
+    """The live table on a terminal, plain lines elsewhere."""
+    return PlainView(console) if plain or not console.is_terminal else LiveView(console)
+
+
+def describe(run: Run) -> str:
+    """The run in one line: method, grid, data, network, threads."""
+    config, data = run.config, run.dataset
+    grid = f"{config.grid.shape[0]}x{config.grid.shape[1]}"
+    return (
+        f"{config.name}: {config.method.name} on a {grid} grid, {len(data):,} items of "
+        f"{data.name} ({'x'.join(map(str, data.shape))}), {config.network.family}, "
+        f"{config.rounds} rounds, seed {config.seed}, threads {config.threads}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def _figure(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the real data sets; tests that need it are skipped where it is not set."""
+    folder = os.environ.get("REMUDA_DATA")
+    if not folder:
+        pytest.skip("REMUDA_DATA is not set to the folder of the real data sets")
+    return Path(folder)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from remuda.data import dataset_from_array
+
+from .samples import load, random_bytes
+
+
+def test_equal_data_have_equal_fingerprints_and_any_change_changes_them() -> None:
+    images = random_bytes(4, 5, 5)
+    labels = np.array([0, 1, 0, 1])
+    original = dataset_from_array(images, labels).fingerprint
+    assert dataset_from_array(images.copy(), labels, name="other").fingerprint == original
+    assert dataset_from_array(images).fingerprint != original
+    assert dataset_from_array(images, labels[::-1]).fingerprint != original
+    images[0, 0, 0] ^= 1
+    assert dataset_from_array(images, labels).fingerprint != original
+
+
+def test_digits_are_balanced_labelled_shuffled_images_in_range() -> None:
+    digits = load("digits")
+    assert digits.items.shape == (10_000, 1, 28, 28)
+    assert digits.items.dtype == torch.float32
+    assert digits.items.is_contiguous()
+    assert digits.items.min() == -1
+    assert digits.items.max() == 1
+    assert digits.labels is not None
+    assert digits.labels.bincount().tolist() == [1000] * 10
+    assert digits.labels[:1000].bincount(minlength=10).min() > 50
+    assert digits.label_names == tuple("0123456789")
+    assert (digits.name, digits.shape, digits.is_images) == ("digits", (1, 28, 28), True)
+
+
+def test_limit_keeps_the_first_items() -> None:
+    some, all_ = load("digits", limit=7), load("digits")
+    assert len(some) == 7
+    assert torch.equal(some.items, all_.items[:7])
+    assert some.labels is not None
+    assert all_.labels is not None
+    assert torch.equal(some.labels, all_.labels[:7])
+
+
+def test_a_limited_data_set_lets_go_of_the_rest() -> None:
+    some = dataset_from_array(random_bytes(100, 5, 5)).first(3)
+    assert some.items.untyped_storage().nbytes() == 3 * 25 * 4
