@@ -8,10 +8,11 @@ from dataclasses import dataclass
 # A discriminator whose mean loss is below this tells real from fake almost without error, so the
 # generator's gradient carries next to nothing. (The loss at a draw is log 2 = 0.69.)
 SATURATED_LOSS = 0.02
-# Fewer covered classes than this share of the real ones, after a fair start, is mode collapse.
+# Fewer covered classes than this share of the real ones is mode collapse, and so are copies.
 COLLAPSED_COVERAGE = 0.5
 DUPLICATE_SHARE = 0.5
-GRACE_ROUNDS = 3
+# A generator that has hardly trained makes one kind of blob; that is a start, not a collapse.
+GRACE_BATCHES = 1500
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Alarm:
 
 def find_alarms(
     *,
-    round: int,
+    batches: int,
     diverged: bool,
     discriminator_loss: float,
     objective: str,
@@ -33,7 +34,7 @@ def find_alarms(
     real_classes: int | None,
     duplicates: float | None,
 ) -> list[Alarm]:
-    """Everything worth telling about a cell after a round."""
+    """Everything worth telling about a cell that has trained so many batches."""
     found = []
     if diverged:
         found.append(
@@ -56,7 +57,7 @@ def find_alarms(
                 "raise training.skip_n_disc_steps, or try training.objective=relativistic",
             )
         )
-    if round <= GRACE_ROUNDS:
+    if batches < GRACE_BATCHES:
         return found
     if classes is not None and real_classes and classes < COLLAPSED_COVERAGE * real_classes:
         found.append(

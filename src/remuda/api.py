@@ -12,8 +12,8 @@ import numpy.typing as npt
 from remuda import runtime
 from remuda.config import load_config, validate
 from remuda.data import dataset_from_array
-from remuda.ensemble import Ensemble, load_ensemble
-from remuda.errors import RemudaError, StoreError
+from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
+from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.metrics import Scores
 from remuda.runtime import Observer, Result
 from remuda.store import RunFolder, fresh_path
@@ -34,7 +34,7 @@ def resume(path: str | Path, observer: Observer | None = None) -> Result | None:
 def load(path: str | Path) -> Ensemble:
     """The ensemble of a run folder, or of an ensemble folder itself."""
     folder = Path(path)
-    if not (folder / "config.yaml").is_file():
+    if (folder / CONFIG_FILE).is_file():
         return load_ensemble(folder)
     run = RunFolder.open(folder)
     if run.result() is None:
@@ -76,30 +76,41 @@ class PopulationGAN:
         items = np.asarray(X)
         labels = None if y is None else np.asarray(y)
         dataset = dataset_from_array(items, labels)
-        path = Path(self.run_dir) if self.run_dir is not None else fresh_path("population")
+        given = self.run_dir
+        path = fresh_path("population") if given is None else Path(given).expanduser()
         # The data lie in the run folder, so that `remuda resume` finds them again.
+        data = (path / "data.npz").absolute()
         values: dict[str, Any] = {
             "name": "population",
             "rounds": self.rounds,
             "seed": self.seed,
             "method": {"name": self.method},
             "grid": {"shape": list(self.grid)},
-            "data": {"source": str((path / "data.npz").absolute())},
+            "data": {"source": str(data)},
             "run": {"dir": str(path)},
         }
         for key, value in self.settings.items():
             section, _, name = key.partition("__")
             if name:
                 values.setdefault(section, {})[name] = value
+            elif isinstance(value, dict):
+                values[section] = {**values.get(section, {}), **value}
             else:
                 values[section] = value
+        config = validate(values)
+        if Path(config.run.dir or "") != path or Path(config.data.source) != data:
+            raise ConfigError(
+                "run.dir and data.source follow from fit; allowed: PopulationGAN(run_dir=...)"
+            )
         archive = io.BytesIO()
         if labels is None:
             np.savez_compressed(archive, x=items)
         else:
             np.savez_compressed(archive, x=items, y=labels)
         result = runtime.train(
-            validate(values), dataset=dataset, attachments={"data.npz": archive.getvalue()}
+            config,
+            dataset=dataset.first(config.data.limit),
+            attachments={data.name: archive.getvalue()},
         )
         self.ensemble_ = result.ensemble
         self.scores_ = result.scores

@@ -7,6 +7,7 @@ decides *which* networks train and *against whom*; the cell owns *how* a round o
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from remuda.data import Dataset
 from remuda.metrics import Assessment, Judge
 from remuda.networks import build_discriminator, build_generator
 from remuda.objectives import (
+    OBJECTIVES,
     clip_weights,
     discriminator_loss,
     generator_loss,
@@ -105,10 +107,12 @@ class Individual:
                 if f"adam.{key}.{name}" in tensors
             }
             if state:
+                _check_moments(name, parameter, state)
                 self.optimizer.state[parameter] = state
 
     def is_finite(self) -> bool:
-        return all(bool(torch.isfinite(value).all()) for value in self.network.parameters())
+        """Whether it can train on: weights, buffers and moments overflow each on their own."""
+        return all(bool(value.isfinite().all()) for value in self.tensors().values())
 
 
 @dataclass
@@ -226,7 +230,7 @@ class Cell:
         discriminator_losses: list[Tensor] = []
 
         for number, picked in enumerate(batches):
-            real = self.dataset.items[picked]
+            real = self.dataset.items.index_select(0, picked)
             if number % (settings.skip_n_disc_steps + 1) == 0:
                 opponent = discriminator_opponents[draws[number, 0]]
                 with torch.no_grad():
@@ -320,9 +324,8 @@ class Cell:
         guest = Gan(parcel.cell, self.gan.generator.clone(), self.gan.discriminator.clone())
         for role, individual in _roles(guest):
             individual.restore(_under(f"{role}.", parcel.tensors))
-            genes = parcel.meta["genes"][role]
-            individual.learning_rate = float(genes["learning_rate"])
-            individual.loss = str(genes["loss"])
+            rate, loss = _checked_genes(parcel.meta["genes"][role])
+            individual.learning_rate, individual.loss = rate, loss
         return guest
 
     def restore(self, parcel: Parcel) -> None:
@@ -346,6 +349,23 @@ def generator_weights(parcel: Parcel) -> dict[str, Tensor]:
 
 def _roles(gan: Gan) -> tuple[tuple[str, Individual], tuple[str, Individual]]:
     return ("generator", gan.generator), ("discriminator", gan.discriminator)
+
+
+def _checked_genes(genes: Mapping[str, Any]) -> tuple[float, str]:
+    rate, loss = float(genes["learning_rate"]), str(genes["loss"])
+    if not 0 < rate < math.inf or loss not in OBJECTIVES:
+        raise ValueError(f"learning rate {rate} and loss {loss!r} are no genes")
+    return rate, loss
+
+
+def _check_moments(name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
+    # The fused step trusts these sizes: a smaller tensor would be read beyond its end.
+    count = torch.zeros((), dtype=torch.float32)
+    likes = {"step": count, "exp_avg": parameter, "exp_avg_sq": parameter}
+    for key, like in likes.items():
+        found = state.get(key)
+        if found is None or (found.shape, found.dtype) != (like.shape, like.dtype):
+            raise ValueError(f"Adam's {key} of {name} does not fit the network")
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

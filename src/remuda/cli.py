@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import signal
 import sys
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
-from remuda.errors import ConfigError, RemudaError
+from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.version import __version__
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ app = typer.Typer(
     help="Train populations of GANs in parallel, and sample, score and compare the result.",
     epilog="Start with `remuda train`: digits on a 2x2 grid, minutes, ends with a picture.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -78,43 +81,6 @@ def _options(
     del version
 
 
-# ---------------------------------------------------------------------------- configuration
-
-
-@app.command()
-def presets() -> None:
-    """List the presets, one line each."""
-    from remuda.config import preset_names, preset_summary
-
-    names = preset_names()
-    width = max(map(len, names))
-    for name in names:
-        print(f"{name:<{width}}  {preset_summary(name)}")
-
-
-@app.command()
-def config(words: Words = None) -> None:
-    """Print a resolved configuration as commented YAML, ready to be saved and edited."""
-    from remuda.config import render
-
-    print(render(_load(words, None)), end="")
-
-
-def _load(words: list[str] | None, data_dir: Path | None) -> Any:
-    from remuda.config import load_config
-
-    given = list(words or [])
-    sources = [word for word in given if "=" not in word]
-    if len(sources) > 1:
-        raise ConfigError(
-            f"{' '.join(sources)}: expected one preset or YAML file, then settings as KEY=VALUE"
-        )
-    overrides = [word for word in given if "=" in word]
-    if data_dir is not None:
-        overrides.append(f"data.dir={data_dir}")
-    return load_config(sources[0] if sources else None, overrides)
-
-
 # ---------------------------------------------------------------------------- training
 
 
@@ -126,9 +92,9 @@ def train(words: Words = None, data_dir: DataDir = None, plain: Plain = False) -
     `remuda resume` continues, and the weights come out as if nothing had happened.
     """
     chosen = _load(words, data_dir)
-    from remuda import runtime
-
     with _watched(plain) as view:
+        from remuda import runtime
+
         result = runtime.train(chosen, view)
     _show(result)
 
@@ -136,9 +102,9 @@ def train(words: Words = None, data_dir: DataDir = None, plain: Plain = False) -
 @app.command()
 def resume(run: RunPath, plain: Plain = False) -> None:
     """Continue an interrupted run; the result equals that of an undisturbed one."""
-    from remuda import runtime
-
     with _watched(plain) as view:
+        from remuda import runtime
+
         result = runtime.resume(run, view)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
@@ -155,43 +121,66 @@ def _watched(plain: bool) -> Iterator[View]:
     """A view of the run; on Ctrl-C and SIGTERM it says how to go on."""
     from rich.console import Console
 
-    from remuda.view import make_view
+    with Console(stderr=True).status("loading torch"):
+        from remuda.view import make_view
 
-    def terminate(*_: object) -> None:
-        raise _Terminated
+    received: list[int] = []
 
-    previous = signal.signal(signal.SIGTERM, terminate)
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        # The second is ignored: the impatient would interrupt the saving of what they have.
+        if len(received) != 2:
+            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
+
+    previous = [(number, signal.signal(number, stop)) for number in (signal.SIGINT, signal.SIGTERM)]
     view = make_view(Console(), plain)
     try:
         with view:
             yield view
-    except (KeyboardInterrupt, _Terminated) as error:
-        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+    except BaseException as error:
+        # Whatever it is: a library interrupted at a bad moment raises an error of its own.
+        if isinstance(error, StoreError) and view.path is not None:
+            raise StoreError(
+                f"{error}\nthe rounds saved so far are intact; when the cause is removed, continue "
+                f"with: {_command()} resume {_quoted(view.path)}"
+            ) from error
+        if not received or isinstance(error, RemudaError):
+            raise
+        number = received[0]
         if view.path is None:
             print("remuda: interrupted before training started", file=sys.stderr)
         else:
             print(
                 f"remuda: interrupted; {view.round} of {view.rounds} rounds are complete and "
-                f"saved. Continue with:\n  {_command()} resume {view.path}",
+                f"saved. Continue with:\n  {_command()} resume {_quoted(view.path)}",
                 file=sys.stderr,
             )
         raise typer.Exit(128 + number) from None
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous:
+            signal.signal(number, handler)
 
 
 def _show(result: Result) -> None:
     from remuda.view import duration
 
-    command, path = _command(), result.path
+    command, path = _command(), _quoted(result.path)
     print(f"\ntrained in {duration(result.seconds)}")
     for line in result.scores.lines() if result.scores else ["no extractor fits these data"]:
         print(line)
+    if result.acceptance:
+        shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
+        print(f"offspring kept  {shares}")
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
     print(f"  {command} score {path} fid is tvd")
     print(f"  {command} train quickstart grid=3x3 seed=1")
+
+
+def _quoted(path: Path) -> str:
+    """A path as it can be pasted into a shell."""
+    return shlex.quote(str(path))
 
 
 def _command() -> str:
@@ -278,10 +267,49 @@ def runs(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in TITLES:
         table.add_column(title, overflow="fold")
     for run in found:
-        table.add_row(*summarise(run))
-    Console().print(table)
+        table.add_row(*map(Text, summarise(run)))
+    # A pipe has no width: one line per run there, for grep and the like.
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+# ---------------------------------------------------------------------------- configuration
+
+
+@app.command()
+def presets() -> None:
+    """List the presets, one line each."""
+    from remuda.config import preset_names, preset_summary
+
+    names = preset_names()
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:<{width}}  {preset_summary(name)}")
+
+
+@app.command()
+def config(words: Words = None) -> None:
+    """Print a resolved configuration as commented YAML, ready to be saved and edited."""
+    from remuda.config import render
+
+    print(render(_load(words, None)), end="")
+
+
+def _load(words: list[str] | None, data_dir: Path | None) -> Any:
+    from remuda.config import load_config
+
+    given = list(words or [])
+    sources = [word for word in given if "=" not in word]
+    if len(sources) > 1:
+        raise ConfigError(
+            f"{' '.join(sources)}: expected one preset or YAML file, then settings as KEY=VALUE"
+        )
+    overrides = [word for word in given if "=" in word]
+    if data_dir is not None:
+        overrides.append(f"data.dir={json.dumps(str(data_dir))}")
+    return load_config(sources[0] if sources else None, overrides)

@@ -165,6 +165,7 @@ def load_ensemble(folder: Path) -> Ensemble:
             for entry, state in zip(description["members"], states, strict=True)
         )
         _check_states(network, shape, states)
+        _check_scaling(description, shape)
         return Ensemble(
             network,
             shape,
@@ -177,7 +178,15 @@ def load_ensemble(folder: Path) -> Ensemble:
         first = error.errors()[0]
         key = ".".join(map(str, ("network", *first["loc"])))
         raise StoreError(f"{path}: {key}={first['input']!r} is not valid: {first['msg']}") from None
-    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        AttributeError,
+        RuntimeError,
+        ConfigError,
+    ) as error:
         raise StoreError(f"{path}: not a valid ensemble: {error}") from None
     except safetensors.SafetensorError as error:
         raise StoreError(f"{model}: not a safetensors file: {error}") from None
@@ -204,7 +213,20 @@ def _check_states(
     wanted = build_generator(network, shape, torch.Generator()).state_dict()
     for place, state in enumerate(states):
         for name in wanted.keys() | state.keys():
-            if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
+            if (
+                name not in state
+                or name not in wanted
+                or state[name].shape != wanted[name].shape
+                or state[name].dtype != wanted[name].dtype
+            ):
                 raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
             if not bool(torch.isfinite(state[name]).all()):
                 raise ValueError(f"tensor {place}.{name} holds values that are no numbers")
+
+
+def _check_scaling(description: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+    """One factor for all, or one per coordinate of a point."""
+    for key in ("scale", "offset"):
+        values = description[key]
+        if len(values) not in (1, shape[0]) or not all(map(math.isfinite, values)):
+            raise ValueError(f"{key}={values} does not fit items of shape {shape}")

@@ -24,16 +24,23 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        sync_folder(path.parent)
+        _sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make what was appended to a file, or renamed in a folder, survive a power cut."""
+    try:
+        _sync(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

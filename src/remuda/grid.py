@@ -85,7 +85,8 @@ class Grid:
         if rows * columns != self.cells:
             raise ValueError(
                 f"cannot reshape {self.rows}x{self.columns} to {rows}x{columns}: "
-                f"{self.cells} cells are not {rows * columns}"
+                f"{self.cells} cells are not {rows * columns}; "
+                f"allowed: shapes of {self.cells} cells"
             )
         return Grid(rows, columns, self.neighbourhood, self.table)
 

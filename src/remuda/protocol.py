@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def checkpoint_due(round: int, *, every: int, rounds: int) -> bool:
@@ -37,3 +38,15 @@ def lines_to_keep(rounds: Sequence[int | None], committed: int) -> list[int]:
     later round will be written again, identically.
     """
     return [number for number, round in enumerate(rounds) if round is None or round <= committed]
+
+
+def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The share of trained offspring that became their cell's centre, by role.
+
+    Replacement may throw away a round of training; this says how often it did not.
+    """
+    outcomes: dict[str, list[bool]] = {}
+    for event in events:
+        for role, centre in event.get("centre", {}).items():
+            outcomes.setdefault(role, []).append(centre["from"] == "offspring")
+    return {role: sum(kept) / len(kept) for role, kept in outcomes.items()}

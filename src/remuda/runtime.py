@@ -27,13 +27,15 @@ from remuda.methods import Method, Recipe, RoundReport, build_method
 from remuda.metrics import HIGHER_IS_BETTER, Judge, Scores, extractor_for, score_samples
 from remuda.networks import check_shape
 from remuda.pictures import sheet
-from remuda.protocol import checkpoint_due, checkpoints_to_drop, sheet_due
-from remuda.store import RunFolder
+from remuda.protocol import acceptance_rate, checkpoint_due, checkpoints_to_drop, sheet_due
+from remuda.store import NewerFormatError, RunFolder
 from remuda.version import __version__
 
 # Real images behind the scores: enough for stable moments, few enough to start in a second.
 REAL_SAMPLES = 10_000
 SHEET_SAMPLES = 64
+# What reading a checkpoint that does not fit, whatever is wrong with it, may raise.
+_UNUSABLE = (StoreError, LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 
 
 class Observer:
@@ -63,6 +65,7 @@ class Result:
     picture: Path
     ensemble: Ensemble
     scores: Scores | None
+    acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
 
 
@@ -90,6 +93,12 @@ class Run:
                     f"{len(view)} items that cell {cell} sees of {dataset.name} "
                     f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
                 )
+            batches = config.training.batches_per_round or len(view) // config.training.batch_size
+            if config.training.n_critic > batches:
+                raise ConfigError(
+                    f"training.n_critic={config.training.n_critic}: larger than the {batches} "
+                    f"batches of a round, so no generator would train; allowed: 1 to {batches}"
+                )
         judge = None
         if extractor is not None:
             judge = Judge(extractor, dataset.items[:REAL_SAMPLES], config.score.metric)
@@ -106,10 +115,8 @@ def train(
     observer = observer or Observer()
     with _threads(config.threads):
         run = Run.prepare(config, dataset)
-        folder = RunFolder.create(config, _environment(run))
+        folder = RunFolder.create(config, _environment(run), attachments)
         with folder.lock():
-            for name, content in (attachments or {}).items():
-                write_atomically(folder.path / name, content)
             return _Training(run, folder, observer).run()
 
 
@@ -135,9 +142,14 @@ class _Training:
         self.folder = folder
         self.observer = observer
         self.comm: CommManager = LocalComm()
-        self.completed = 0
+        self.completed = 0  # the last round of which everything, events included, is done
         self.saved = 0
-        self.cells = [
+        self.loss: float | None = None  # of the last complete round
+        self.cells = self._new_cells()
+
+    def _new_cells(self) -> list[Cell]:
+        run = self.run_
+        return [
             Cell(index, run.config, run.dataset, run.views[index], run.judge)
             for index in range(run.config.cells)
         ]
@@ -173,22 +185,20 @@ class _Training:
             report = self.run_.method.advance(cell, parcels, clock)
             self.comm.publish(cell.parcel())
             self._report(report)
-        self.completed = round
-        self.comm.forget(round)
-        recipe = self.run_.method.ensemble(self._parcels(), self.run_.judge)
+        recipe = self.run_.method.ensemble(self._parcels(round), self.run_.judge)
         seconds = time.perf_counter() - start
         self._complete(round, recipe, seconds)
         self.observer.completed(round, recipe, seconds)
 
-    def _parcels(self) -> dict[int, Parcel]:
-        """All cells' parcels of the last complete round."""
+    def _parcels(self, round: int) -> dict[int, Parcel]:
+        """All cells' parcels of a round."""
         indices = [cell.index for cell in self.cells]
-        return dict(zip(indices, self.comm.collect(indices, self.completed), strict=True))
+        return dict(zip(indices, self.comm.collect(indices, round), strict=True))
 
     def _report(self, report: RoundReport) -> None:
         judge = self.run_.judge
         alarms = find_alarms(
-            round=report.round,
+            batches=report.round * report.losses.batches,
             diverged=report.diverged,
             discriminator_loss=report.losses.discriminator,
             objective=self.config.training.objective,
@@ -229,15 +239,22 @@ class _Training:
         )
         if sheet_due(round, every=run.sheet_every, rounds=rounds):
             self._draw_sheets(round, recipe)
+        # Interrupted before this line, the round counts for nothing and is trained again;
+        # after it, all that the round leaves is there.
+        self.completed, self.loss = round, _loss(recipe.score, self.config.score.metric)
+        self.comm.forget(round)
         if checkpoint_due(round, every=run.checkpoint_every, rounds=rounds):
-            self._save(_loss(recipe.score, self.config.score.metric))
+            self._save()
 
     # -------------------------------------------------------------------------- disk
 
-    def _save(self, loss: float | None) -> None:
-        run = self.config.run
-        self.folder.save_checkpoint(self.completed, self._parcels(), loss)
+    def _save(self) -> None:
+        self.folder.save_checkpoint(self.completed, self._parcels(self.completed), self.loss)
         self.saved = self.completed
+        self._prune()
+
+    def _prune(self) -> None:
+        run = self.config.run
         losses = {found.round: found.loss for found in self.folder.checkpoints()}
         for old in checkpoints_to_drop(losses, keep_last=run.keep_last, keep_best=run.keep_best):
             self.folder.drop_checkpoint(old)
@@ -245,38 +262,42 @@ class _Training:
     def _restore(self) -> None:
         """Go back to the newest checkpoint that can be read, or to the very beginning."""
         self.folder.drop_incomplete_checkpoints()
-        for checkpoint in reversed(self.folder.checkpoints()):
+        found = self.folder.checkpoints()
+        for checkpoint in reversed(found):
             try:
                 parcels = self.folder.load_checkpoint(checkpoint)
                 for cell in self.cells:
                     cell.restore(parcels[cell.index])
-            except (StoreError, KeyError, RuntimeError, ValueError) as error:
-                self.observer.warned(f"checkpoint of round {checkpoint.round} skipped: {error}")
-                self.folder.drop_checkpoint(checkpoint.round)
+            except NewerFormatError:
+                raise
+            except _UNUSABLE as error:
+                kept = self.folder.set_aside(checkpoint)
+                self.observer.warned(
+                    f"checkpoint of round {checkpoint.round} skipped and kept as {kept.name}: "
+                    f"{' '.join(str(error).split())}"
+                )
                 continue
             self.completed = self.saved = checkpoint.round
             break
         else:
-            # A checkpoint that fitted only some cells must leave no trace in the others.
-            self.cells = [
-                Cell(cell.index, cell.config, cell.dataset, cell.view, cell.judge)
-                for cell in self.cells
-            ]
-        if self.folder.events():
-            self.folder.rewind_events(self.completed)
+            if found:
+                # A checkpoint that fitted only some cells must leave no trace in them.
+                self.cells = self._new_cells()
+        self._prune()
+        self.folder.rewind_events(self.completed)
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete round before the error goes its way."""
         if isinstance(error, StoreError):
             return
         if self.completed > self.saved:
-            self._save(None)
+            self._save()
         self.folder.append_event(
             {"event": "stopped", "after_round": self.completed, "why": type(error).__name__}
         )
 
     def _draw_sheets(self, round: int, recipe: Recipe) -> None:
-        ensemble = self._ensemble(recipe)
+        ensemble = self._ensemble(recipe, round)
         for cell in self.cells:
             samples = ensemble.rescale(cell.images(SHEET_SAMPLES, "sheet")).numpy()
             self.folder.write_sheet(round, f"cell-{cell.index:04d}", sheet(samples))
@@ -285,8 +306,8 @@ class _Training:
 
     # -------------------------------------------------------------------------- the result
 
-    def _ensemble(self, recipe: Recipe) -> Ensemble:
-        parcels, dataset = self._parcels(), self.run_.dataset
+    def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
+        parcels, dataset = self._parcels(round), self.run_.dataset
         return Ensemble(
             self.config.network,
             dataset.shape,
@@ -300,7 +321,7 @@ class _Training:
                 "run": self.config.name,
                 "method": self.config.method.name,
                 "data": dataset.name,
-                "rounds": self.completed,
+                "rounds": round,
                 "seed": self.config.seed,
                 "chosen": recipe.reason,
                 "remuda": __version__,
@@ -308,12 +329,13 @@ class _Training:
         )
 
     def _finish(self, seconds: float) -> Result:
-        recipe = self.run_.method.ensemble(self._parcels(), self.run_.judge)
-        ensemble = self._ensemble(recipe)
+        recipe = self.run_.method.ensemble(self._parcels(self.completed), self.run_.judge)
+        ensemble = self._ensemble(recipe, self.completed)
         scores = None
         if self.run_.judge is not None:
             images = ensemble.draw(self.config.score.final_samples, self.config.seed)
             scores = score_samples(self.run_.judge.extractor, images, self.run_.judge.real)
+        acceptance = acceptance_rate(self.folder.events())
         target = self.folder.ensemble_path
         ensemble.save(target)
         picture = target / "samples.png"
@@ -324,11 +346,12 @@ class _Training:
                 "seconds": round(seconds, 3),
                 "mixture": dict(recipe.weights),
                 "chosen": recipe.reason,
+                "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
             }
         )
         self.folder.append_event({"event": "finished", "seconds": seconds})
-        return Result(self.folder.path, picture, ensemble, scores, seconds)
+        return Result(self.folder.path, picture, ensemble, scores, acceptance, seconds)
 
 
 def _loss(score: float | None, metric: str) -> float | None:

@@ -29,11 +29,15 @@ from safetensors import safe_open
 from remuda.cell import Parcel
 from remuda.config import Config, load_config, render
 from remuda.errors import ConfigError, StoreError
-from remuda.files import digest, read_json, to_json, write_atomically, write_json
+from remuda.files import digest, read_json, sync, to_json, write_atomically, write_json
 from remuda.protocol import lines_to_keep
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+
+
+class NewerFormatError(StoreError):
+    """A file of a later remuda: sound, so it must neither be skipped nor thrown away."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,33 @@ class RunFolder:
     # -------------------------------------------------------------------------- making, opening
 
     @classmethod
-    def create(cls, config: Config, env: Mapping[str, Any]) -> RunFolder:
+    def create(
+        cls,
+        config: Config,
+        env: Mapping[str, Any],
+        attachments: Mapping[str, bytes] | None = None,
+    ) -> RunFolder:
         """A new folder: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
-        path = Path(config.run.dir) if config.run.dir else fresh_path(config.name)
+        path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            there = path.exists()
+            if there and (not path.is_dir() or any(path.iterdir())):
                 raise ConfigError(
                     f"run.dir={path}: is already there and not empty; allowed: a new folder, "
                     f"or `remuda resume {path}` to continue a run"
                 )
-            path.mkdir(parents=True, exist_ok=True)
+            # A new folder is made by one process only, also when two start in the same second.
+            path.mkdir(parents=True, exist_ok=there)
         except OSError as error:
             raise StoreError(
                 f"{path}: cannot make the run folder: {error.strerror or error}"
             ) from None
-        folder = cls(path)
-        write_atomically(path / "config.yaml", render(config).encode())
+        for name, content in (attachments or {}).items():
+            write_atomically(path / name, content)
         write_json(path / "env.json", env)
-        return folder
+        # Last, for it makes the folder a run: whoever finds it finds all that a restart needs.
+        write_atomically(path / "config.yaml", render(config).encode())
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -108,10 +121,16 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether a process is training here now."""
         try:
-            with self.lock():
-                return False
-        except StoreError:
+            descriptor = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
             return True
+        finally:
+            os.close(descriptor)
+        return False
 
     # -------------------------------------------------------------------------- events
 
@@ -134,13 +153,21 @@ class RunFolder:
         if not self._events.exists():
             return []
         found = []
-        for line in self._events.read_text("utf-8", errors="replace").splitlines():
+        try:
+            lines = self._events.read_bytes().split(b"\n")
+        except OSError as error:
+            raise StoreError(f"{self._events}: cannot be read: {error.strerror or error}") from None
+        for line in lines:
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    found.append(event)
         return found
 
     def rewind_events(self, committed: int) -> None:
-        """Drop the events of rounds that will be trained again."""
+        """Drop the events of rounds that will be trained again, and a line cut short by a kill."""
+        if not self._events.exists():
+            return
         events = self.events()
         kept = lines_to_keep([event.get("round") for event in events], committed)
         content = "".join(to_json(events[number]) + "\n" for number in kept)
@@ -155,23 +182,33 @@ class RunFolder:
         folder = self._checkpoint_path(round)
         files = {}
         for cell, parcel in sorted(parcels.items()):
-            name = f"cell-{cell:04d}.safetensors"
+            name = cell_file(cell)
             content = safetensors.torch.save(
                 dict(parcel.tensors), metadata={"remuda": to_json(dict(parcel.meta))}
             )
             write_atomically(folder / name, content)
             files[name] = {"cell": cell, "bytes": len(content), "sha256": digest(content)}
+        # What the round left elsewhere reaches the disk before the manifest says it is complete.
+        if self._events.exists():
+            sync(self._events)
         manifest = {"format": FORMAT, "round": round, "loss": loss, "files": files}
         write_json(folder / MANIFEST, manifest)
+        sync(folder.parent)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Complete checkpoints, oldest first. A folder without a manifest does not count."""
+        """Complete checkpoints, oldest first. A folder without a manifest does not count.
+
+        One with a damaged manifest does, so that whoever loads it is told.
+        """
         found = []
-        for path in sorted((self.path / "checkpoints").glob("round-*")):
-            if (path / MANIFEST).is_file():
-                manifest = self._manifest(path)
-                found.append(Checkpoint(manifest["round"], manifest["loss"], path))
-        return found
+        for path in (self.path / "checkpoints").glob("round-*"):
+            number = path.name.removeprefix("round-")
+            if number.isdecimal() and (path / MANIFEST).is_file():
+                loss = None
+                with contextlib.suppress(StoreError):
+                    loss = self._manifest(path)["loss"]
+                found.append(Checkpoint(int(number), loss, path))
+        return sorted(found, key=lambda checkpoint: checkpoint.round)
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> dict[int, Parcel]:
         """Every cell's parcel, each checked against the manifest."""
@@ -190,10 +227,20 @@ class RunFolder:
                 raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
             except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
                 raise StoreError(f"{path}: not a remuda checkpoint: {error}") from None
-            parcels[int(entry["cell"])] = Parcel(
-                int(entry["cell"]), checkpoint.round, tensors, meta
-            )
+            parcels[entry["cell"]] = Parcel(entry["cell"], checkpoint.round, tensors, meta)
         return parcels
+
+    def set_aside(self, checkpoint: Checkpoint) -> Path:
+        """Keep a checkpoint that cannot be used under a name that does not count."""
+        target = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
+        try:
+            if target.exists():
+                shutil.rmtree(target)
+            return checkpoint.path.rename(target)
+        except OSError as error:
+            raise StoreError(
+                f"{checkpoint.path}: cannot be moved: {error.strerror or error}"
+            ) from error
 
     def drop_checkpoint(self, round: int) -> None:
         """Remove a checkpoint; without its manifest it stops counting at once."""
@@ -216,18 +263,33 @@ class RunFolder:
     def _manifest(self, path: Path) -> dict[str, Any]:
         manifest = read_json(path / MANIFEST, "checkpoint manifest")
         version = manifest.get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise NewerFormatError(
+                f"{path / MANIFEST}: format {version} was written by a newer remuda; "
+                f"known: {FORMAT}; please upgrade"
+            )
         if version != FORMAT:
             raise StoreError(
                 f"{path / MANIFEST}: format {version!r} cannot be read; known: {FORMAT}"
             )
-        files = manifest.get("files")
-        if not isinstance(manifest.get("round"), int) or not isinstance(files, dict):
+        files, loss = manifest.get("files"), manifest.get("loss")
+        if (
+            not isinstance(manifest.get("round"), int)
+            or path.name != self._checkpoint_path(manifest["round"]).name
+            or not isinstance(files, dict)
+            or not isinstance(loss, int | float | None)
+        ):
             raise StoreError(f"{path / MANIFEST}: not a checkpoint manifest")
         for name, entry in files.items():
-            # A name from a file must not lead outside the folder.
-            if Path(name).name != name or not {"cell", "sha256"} <= set(entry):
+            # The name is known beforehand, so none from a file can lead outside the folder.
+            if (
+                not isinstance(entry, dict)
+                or not isinstance(entry.get("cell"), int)
+                or not isinstance(entry.get("sha256"), str)
+                or name != cell_file(entry["cell"])
+            ):
                 raise StoreError(f"{path / MANIFEST}: not a valid entry: {name!r}")
-        return manifest
+        return {**manifest, "loss": loss}
 
     # -------------------------------------------------------------------------- results
 
@@ -247,6 +309,11 @@ class RunFolder:
         """The final scores, or None while the run is not finished."""
         path = self.path / "result.json"
         return read_json(path, "result of a run") if path.is_file() else None
+
+
+def cell_file(cell: int) -> str:
+    """The name of a cell's file in a checkpoint."""
+    return f"cell-{cell:04d}.safetensors"
 
 
 def find_runs(root: Path) -> list[RunFolder]:

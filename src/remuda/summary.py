@@ -15,10 +15,12 @@ def summarise(run: RunFolder) -> tuple[str, ...]:
         result = run.result()
         rounds = [event["round"] for event in run.events() if event.get("event") == "population"]
         last = max(rounds, default=0)
-        state = "finished" if result else "running" if run.is_locked() else "interrupted"
+        state = (
+            "finished" if result is not None else "running" if run.is_locked() else "interrupted"
+        )
         score = _score(result, run)
-    except (RemudaError, OSError, KeyError, TypeError) as error:
-        return str(run.path), "damaged", "", "", "", "", str(error)
+    except (RemudaError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return str(run.path), "damaged", "", "", "", "", " ".join(str(error).split())
     rows, columns = config.grid.shape
     return (
         str(run.path),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +17,7 @@ from remuda.alarms import Alarm
 from remuda.methods import Recipe, RoundReport
 from remuda.runtime import Observer, Run
 
+_WIDE = 110  # columns for the whole table
 METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
 
 
@@ -27,6 +29,7 @@ class View(Observer):
         self.path: Path | None = None
         self.round = 0
         self.rounds = 0
+        self.metric = ""
         self._alarmed: set[tuple[int, str]] = set()
         self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
         self._images = 0
@@ -41,10 +44,10 @@ class View(Observer):
     def started(self, run: Run, path: Path, round: int) -> None:
         self.path, self.round, self.rounds = path, round, run.config.rounds
         self.metric = METRIC_NAMES[run.config.score.metric]
-        self.console.print(describe(run), highlight=False)
-        self.console.print(f"run folder {path}", highlight=False, soft_wrap=True)
+        self._say(describe(run))
+        self._say(f"run folder {path}")
         if round:
-            self.console.print(f"continuing after round {round}", highlight=False)
+            self._say(f"continuing after round {round}")
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
         self._images += report.losses.images
@@ -52,11 +55,10 @@ class View(Observer):
             # Each kind once per cell: the live table and events.jsonl keep showing the rest.
             if (report.cell, alarm.kind) not in self._alarmed:
                 self._alarmed.add((report.cell, alarm.kind))
-                self.console.print(
-                    f"[yellow]alarm[/] cell {report.cell}, round {report.round}: {alarm.message}; "
+                self._say(
+                    f"cell {report.cell}, round {report.round}: {alarm.message}; "
                     f"advice: {alarm.advice}",
-                    highlight=False,
-                    soft_wrap=True,
+                    kind="alarm",
                 )
 
     def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
@@ -66,7 +68,12 @@ class View(Observer):
         self._images = 0
 
     def warned(self, message: str) -> None:
-        self.console.print(f"[yellow]warning[/] {message}", highlight=False, soft_wrap=True)
+        self._say(message, kind="warning")
+
+    def _say(self, line: str, kind: str = "") -> None:
+        """A line as it is: not wrapped, and brackets in names are no markup."""
+        text = Text(line) if not kind else Text.assemble((kind, "yellow"), " ", line)
+        self.console.print(text, soft_wrap=True)
 
     def time_left(self) -> str:
         if not self._recent:
@@ -104,7 +111,7 @@ class PlainView(View):
 
     def _print(self, line: str) -> None:
         self._last_line = time.monotonic()
-        self.console.print(line, highlight=False, soft_wrap=True)
+        self._say(line)
 
 
 class LiveView(View):
@@ -112,20 +119,27 @@ class LiveView(View):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+        self._live: Live | None = None
         self._reports: dict[int, RoundReport] = {}
         self._alarms: dict[int, str] = {}
         self._at: tuple[int, int, int] = (0, 0, 1)
         self._score: float | None = None
         self._columns = 1
+        self._cells = 1
+
+    def __enter__(self) -> LiveView:
+        self.console.print("[dim]loading the data[/]")
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def started(self, run: Run, path: Path, round: int) -> None:
         super().started(run, path, round)
         self._columns = run.config.grid.shape[1]
         self._cells = run.config.cells
+        self._live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4)
         self._live.start()
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
@@ -155,14 +169,14 @@ class LiveView(View):
         return Group(head, self._table())
 
     def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for title in ("cell", "round", "loss G", "loss D", "fitness G", "fitness D"):
-            table.add_column(title, justify="right")
-        for title in ("lr G", "lr D"):
-            table.add_column(title, justify="right")
-        table.add_column("loss gene")
-        table.add_column(self.metric, justify="right")
-        table.add_column("classes", justify="right")
+        # On the usual 80 columns titles take two lines, so that no figure is cut short.
+        narrow = self.console.width < _WIDE
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+        figures = ("cell", "round", "loss G", "loss D", "fitness G", "fitness D", "lr G", "lr D")
+        for title in (*figures, "loss gene", self.metric, *([] if narrow else ["classes"])):
+            side: Literal["left", "right"] = "left" if title == "loss gene" else "right"
+            shown_title = title.replace(" ", "\n") if narrow else title
+            table.add_column(shown_title, justify=side, no_wrap=True)
         table.add_column("")
         room = max(4, self.console.height - 8)
         shown = sorted(self._reports)[:room]
@@ -171,7 +185,7 @@ class LiveView(View):
             row, column = divmod(cell, self._columns)
             centre = report.details.get("centre", {})
             table.add_row(
-                f"{cell} ({row},{column})",
+                str(cell) if narrow else f"{cell} ({row},{column})",
                 str(report.round),
                 _figure(report.losses.generator),
                 _figure(report.losses.discriminator),
@@ -181,7 +195,7 @@ class LiveView(View):
                 f"{report.genes['lr_discriminator']:.1e}",
                 report.genes["loss"],
                 _figure(report.score, 1),
-                "" if report.classes is None else str(report.classes),
+                *([] if narrow else ["" if report.classes is None else str(report.classes)]),
                 Text(self._alarms.get(cell, ""), style="yellow"),
             )
         if len(self._reports) > len(shown):

@@ -27,11 +27,18 @@ TAGS = {"method": "name", "network": "family"}
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML with today's numbers: 1e-3 is a number, and 0x3 is a (bad) grid, not hex 3."""
+    """Plain YAML with today's numbers: 1e-3 is a number, and 0x3 is a (bad) grid, not hex 3.
+
+    No setting is a date, and a word that looks like one is text.
+    """
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":int", ":float"))]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if not tag.endswith((":int", ":float", ":timestamp"))
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
@@ -44,8 +51,18 @@ _Loader.add_implicit_resolver(
 )
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes exactly the text that the loader would not read back as text."""
+
+
+_Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
 def _parse(text: str) -> Any:
-    return _Loader(text).get_single_data()
+    try:
+        return _Loader(text).get_single_data()
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
 
 
 _TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -53,18 +70,28 @@ _TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", 
 
 def load_config(source: str | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration of a preset name or YAML file, with `key=value` overrides applied."""
-    values = _read_source(source or DEFAULT_PRESET)
+    # Among themselves first, so that method=independent drops the base's section, but none of
+    # the overrides, whichever order they come in.
+    layer: dict[str, Any] = {}
     for override in overrides:
-        values = _merge(values, _parse_override(override))
-    return validate(values)
+        layer = _merge(layer, _parse_override(override))
+    return validate(_merge(_tagged(_read_source(source or DEFAULT_PRESET)), layer))
 
 
 def validate(values: Mapping[str, Any]) -> Config:
     """A Config of plain values, or a ConfigError with one line per problem."""
     try:
-        return Config.model_validate(_expand(values))
+        return Config.model_validate(_tagged(_expand(values)))
     except ValidationError as error:
-        raise ConfigError("\n".join(dict.fromkeys(map(_explain, error.errors())))) from None
+        problems = error.errors()
+        # A list with a bad item is reported a second time, as too short.
+        told = {problem["loc"][:-1] for problem in problems}
+        lines = [
+            _explain(problem)
+            for problem in problems
+            if problem["type"] != "too_short" or problem["loc"] not in told
+        ]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
 def preset_names() -> list[str]:
@@ -88,7 +115,7 @@ def render(config: Config) -> str:
 
 def suggest(word: str, allowed: Iterable[str]) -> str:
     """'; did you mean …?' for the nearest match, or nothing."""
-    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -103,7 +130,11 @@ def _read_source(source: str) -> dict[str, Any]:
     if source in preset_names():
         return _expand(_parse_yaml(_preset_text(source), source))
     path = Path(source)
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError:  # a name too long, a folder that may not be entered
+        found = False
+    if not found:
         names = preset_names()
         hint = suggest(source, names) or ";"
         raise ConfigError(
@@ -164,6 +195,16 @@ def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _tagged(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections that leave out which kind they are: they are of the default kind."""
+    return {
+        key: {TAGS[key]: _tags(key)[0], **value}
+        if key in TAGS and isinstance(value, dict)
+        else value
+        for key, value in values.items()
+    }
+
+
 def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in _expand(layer).items():
@@ -172,7 +213,7 @@ def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = value
             continue
         tag = TAGS.get(key)
-        if tag in value and value[tag] != old.get(tag):
+        if tag in value and tag in old and value[tag] != old[tag]:
             old = {}
         merged[key] = {**old, **value}
     return merged
@@ -211,7 +252,8 @@ def _explain(error: ErrorDetails) -> str:
     if kind == "missing":
         return f"{key}: required, but not given"
     allowed_text = _allowed(field.annotation, field.metadata) if field else error["msg"]
-    hint = suggest(str(value), allowed_text.split(", ")) if kind == "literal_error" else ""
+    words = allowed_text.removeprefix("a list of ").split(", ")
+    hint = suggest(str(value), words) if kind == "literal_error" else ""
     return f"{key}={_short(value)}: not allowed{hint or ';'} allowed: {allowed_text}"
 
 
@@ -315,7 +357,9 @@ def _render_section(settings: Settings, indent: int) -> Iterator[str]:
             yield f"{'  ' * indent}{name}:"
             yield from _render_section(value, indent + 1)
             continue
-        text = yaml.safe_dump(values[name], default_flow_style=True, width=10_000).strip()
+        text = yaml.dump(
+            values[name], Dumper=_Dumper, default_flow_style=True, width=10_000
+        ).strip()
         line = f"{'  ' * indent}{name}: {text.removesuffix('...').strip()}"
         comment = textwrap.wrap(field.description or "", _WIDTH - _COMMENT_COLUMN - 2)
         for number, piece in enumerate(comment):

@@ -6,7 +6,7 @@ the allowed values from these types, so a setting is documented where it is decl
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -31,7 +31,24 @@ LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 class Settings(BaseModel):
     """Base of all settings: unknown keys are errors, values do not change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field and bool not in _parts(field.annotation):
+                raise ValueError(
+                    f"{name}={str(value).lower()}: true and false are not allowed here"
+                )
+        return values
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    return annotation, *get_args(annotation)
 
 
 def _parse_shape(value: Any) -> Any:
@@ -183,11 +200,14 @@ class GridSettings(Settings):
         schedule = GridSchedule(Grid(*self.shape, self.neighbourhood, self.table))
         for change in sorted(self.schedule, key=lambda change: change.round):
             grid = schedule.at(change.round)
-            if change.shape is not None:
-                grid = grid.reshaped(*change.shape)
-            if change.neighbourhood is not None or change.table is not None:
-                pattern = change.neighbourhood or "table"
-                grid = grid.with_neighbourhood(pattern, change.table)
+            try:
+                if change.shape is not None:
+                    grid = grid.reshaped(*change.shape)
+                if change.neighbourhood is not None or change.table is not None:
+                    pattern = change.neighbourhood or "table"
+                    grid = grid.with_neighbourhood(pattern, change.table)
+            except ValueError as error:
+                raise ValueError(f"grid.schedule at round {change.round}: {error}") from None
             schedule = schedule.changed(change.round, grid)
         return schedule
 

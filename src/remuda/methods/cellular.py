@@ -135,16 +135,18 @@ class Cellular(Method):
         fitness: Fitness,
     ) -> dict[str, Any]:
         """Step 6: for either role, who is the centre now, and was the offspring accepted."""
+        # If either clone diverged, what the other learnt against it is worth nothing either.
+        usable = offspring.is_finite()
         generator = self._survivor(
             [gan.generator for gan in population],
             trial.generators,
-            offspring.generator,
+            offspring.generator if usable else None,
             fitness.generator,
         )
         discriminator = self._survivor(
             [gan.discriminator for gan in population],
             trial.discriminators,
-            offspring.discriminator,
+            offspring.discriminator if usable else None,
             fitness.discriminator,
         )
         cell.gan = Gan(cell.index, generator.individual, discriminator.individual)
@@ -162,16 +164,15 @@ class Cellular(Method):
         self,
         members: Sequence[Individual],
         fitnesses: Sequence[float],
-        offspring: Individual,
+        offspring: Individual | None,
         fitness: float,
     ) -> Survivor:
-        usable = math.isfinite(fitness) and offspring.is_finite()
-        replaced_worst = usable and fitness <= max(fitnesses)
+        replaced_worst = offspring is not None and fitness <= max(fitnesses)
         best = int(np.argmin(fitnesses))
         comma = self.settings.replacement == "comma" or not self.settings.selection
-        if usable and (comma or fitness <= fitnesses[best]):
+        if offspring is not None and (comma or fitness <= fitnesses[best]):
             return Survivor(offspring, fitness, None, replaced_worst)
-        # An offspring that diverged falls back to the cell's own last good network.
+        # Without a usable offspring the cell falls back to its own last good network.
         place = 0 if comma else best
         return Survivor(members[place], fitnesses[place], place, replaced_worst)
 
@@ -197,10 +198,10 @@ class Cellular(Method):
     # -------------------------------------------------------------------------- the result
 
     def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
-        """The neighbourhood mixture with the best score, made of the final generators."""
-        grid = self.grid.at(self.config.rounds)
+        """The neighbourhood mixture with the best score, made of the cells' latest generators."""
         recipes = []
         for cell, parcel in sorted(parcels.items()):
+            grid = self.grid.at(parcel.round)  # the one its mixture weights were evolved on
             members = grid.subpopulation(cell) if self.settings.communication else (cell,)
             weights = carried_weights(parcel.meta["memory"].get("mixture", {}), members)
             recipe = dict(zip(members, weights, strict=True))

@@ -201,19 +201,28 @@ class Scores:
             "class_histogram": list(self.class_histogram),
         }
 
-    def lines(self) -> list[str]:
-        """For the terminal; the header says what the figures were measured with."""
+    def lines(self, metrics: Sequence[str] | None = None) -> list[str]:
+        """For the terminal, all or some metrics; the header says what measured them.
+
+        The classes, of which TVD is the summary, are shown along with it.
+        """
         values = self.values
-        return [
+        by_metric = {
+            "fid": [f"FID             {values['fid']:.3f}"],
+            "fid_logits": [f"FID (logits)    {values['fid_logits']:.3f}"],
+            "is": [f"inception score {values['is']:.3f} ± {values['is_std']:.3f}"],
+            "tvd": [
+                f"TVD             {values['tvd']:.4f}",
+                f"classes covered {values['classes_covered']:.0f} of {len(self.class_histogram)}",
+                f"class histogram {' '.join(str(count) for count in self.class_histogram)}",
+            ],
+        }
+        header = (
             f"scores by {self.extractor}, inputs in {self.scaling}, "
-            f"{self.samples} samples against {self.real_samples} real",
-            f"FID             {values['fid']:.3f}",
-            f"FID (logits)    {values['fid_logits']:.3f}",
-            f"inception score {values['is']:.3f} ± {values['is_std']:.3f}",
-            f"TVD             {values['tvd']:.4f}",
-            f"classes covered {values['classes_covered']:.0f} of {len(self.class_histogram)}",
-            f"class histogram {' '.join(str(count) for count in self.class_histogram)}",
-        ]
+            f"{self.samples} samples against {self.real_samples} real"
+        )
+        chosen = by_metric if metrics is None else dict.fromkeys(metrics)
+        return [header, *(line for metric in chosen for line in by_metric[metric])]
 
 
 def score_samples(

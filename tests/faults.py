@@ -1,0 +1,246 @@
+"""Faults by name, injected into a process of its own: none of this is known to the program."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def before(owner: Any, name: str, act: Callable[..., None]) -> None:
+    """Call `act` with the arguments of every call of owner.name, ahead of it."""
+    original = getattr(owner, name)
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        act(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, spied)
+
+
+def after(owner: Any, name: str, act: Callable[..., None]) -> None:
+    original = getattr(owner, name)
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        act(*args, **kwargs)
+        return result
+
+    setattr(owner, name, spied)
+
+
+def kill(at: str) -> None:
+    """End this process by SIGKILL at a named point."""
+    KILLS[at]()
+
+
+def kill_at_operation(number: str) -> None:
+    """End this process by SIGKILL at the so-manieth change it makes to the file system."""
+    count = 0
+
+    def counted(*_: object, **__: object) -> None:
+        nonlocal count
+        count += 1
+        if count == int(number):
+            die()
+
+    for name in ("fsync", "unlink", "rmdir", "replace", "rename", "mkdir", "write"):
+        before(os, name, counted)
+
+
+def _in_the_middle_of(part: str) -> None:
+    """Die while a file is being written: some of its bytes are on disk under its passing name."""
+
+    def tear(descriptor: int) -> None:
+        if str(Path(f"/proc/self/fd/{descriptor}").readlink()).endswith(part):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+            die()
+
+    before(os, "fsync", tear)
+
+
+def _training_a_batch() -> None:
+    from remuda.cell import Individual
+
+    steps = 0
+
+    def step(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 30:  # of 18 a round: three cells, two roles, three batches
+            die()
+
+    before(Individual, "step", step)
+
+
+def _after_file(end: str) -> None:
+    from remuda import ensemble, runtime, store
+
+    def written(path: Path, *_: object) -> None:
+        if str(path).endswith(end):
+            die()
+
+    for module in (store, ensemble, runtime):
+        for name in ("write_atomically", "write_json"):
+            if hasattr(module, name):
+                after(module, name, written)
+
+
+def _before_file(end: str) -> None:
+    from remuda import ensemble, store
+
+    def writing(path: Path, *_: object) -> None:
+        if str(path).endswith(end):
+            die()
+
+    for module in (store, ensemble):
+        for name in ("write_atomically", "write_json"):
+            before(module, name, writing)
+
+
+def _pruning() -> None:
+    def remove(path: Path) -> None:
+        sorted(Path(path).iterdir())[0].unlink()
+        die()
+
+    before(shutil, "rmtree", remove)
+
+
+def _event_half_written() -> None:
+    from remuda.store import RunFolder
+
+    def append(folder: RunFolder, event: dict[str, Any]) -> None:
+        if event.get("round") == 2 and event.get("cell") == 1:
+            with (folder.path / "events.jsonl").open("a") as file:
+                file.write('{"time": "2026-01-01T00:00:00.000", "event": "round", "round": 2, "ce')
+            die()
+
+    before(RunFolder, "append_event", append)
+
+
+def _first_event_half_written() -> None:
+    from remuda.store import RunFolder
+
+    def append(folder: RunFolder, event: dict[str, Any]) -> None:
+        (folder.path / "events.jsonl").write_text('{"time": "2026-01-')
+        die()
+
+    before(RunFolder, "append_event", append)
+
+
+KILLS: dict[str, Callable[[], None]] = {
+    "before training": _first_event_half_written,
+    "training a batch": _training_a_batch,
+    "in an event line": _event_half_written,
+    "after a round's last event": lambda: _before_file("round-000002/cell-0000.safetensors"),
+    "after the first cell file": lambda: _after_file("round-000002/cell-0000.safetensors"),
+    "in a cell file": lambda: _in_the_middle_of("round-000002/.cell-0001.safetensors.part"),
+    "before the manifest": lambda: _before_file("round-000002/manifest.json"),
+    "in the manifest": lambda: _in_the_middle_of("round-000002/.manifest.json.part"),
+    "after the manifest": lambda: _after_file("round-000002/manifest.json"),
+    "in the first checkpoint": lambda: _in_the_middle_of(
+        "round-000001/.cell-0002.safetensors.part"
+    ),
+    "in a sample sheet": lambda: _in_the_middle_of("round-000002/.cell-0001.png.part"),
+    "while pruning": _pruning,
+    "before the ensemble": lambda: _before_file("ensemble/model.safetensors"),
+    "in the ensemble": lambda: _in_the_middle_of("ensemble/.model.safetensors.part"),
+    "within the ensemble": lambda: _after_file("ensemble/model.safetensors"),
+    "before the result": lambda: _before_file("result.json"),
+}
+
+
+def small_files(most: str) -> None:
+    """No file may grow beyond so many bytes: what a full disk looks like to one file."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
+
+
+def full_disk(end: str) -> None:
+    """The disk fills up while a file of this name is written."""
+
+    def refuse(descriptor: int) -> None:
+        if str(Path(f"/proc/self/fd/{descriptor}").readlink()).endswith(end):
+            os.ftruncate(descriptor, 10)
+            raise OSError(28, "No space left on device")
+
+    before(os, "fsync", refuse)
+
+
+def slow_disk() -> None:
+    """Every write takes its time."""
+    before(os, "fsync", lambda _: time.sleep(0.1))
+
+
+def interrupt_within_a_library() -> None:
+    """Ctrl-C comes where a library makes another error of it."""
+    from remuda.cell import Individual
+
+    def step(individual: Individual, *_: object) -> None:
+        if individual.optimizer.state:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise RuntimeError("Error calling __set_name__") from error
+
+    before(Individual, "step", step)
+
+
+def interrupt(at: str) -> None:
+    """Ctrl-C exactly at a named point."""
+    from remuda import runtime, store
+    from remuda.ensemble import Ensemble
+    from remuda.store import RunFolder
+
+    passed = 0
+
+    def now(*_: object, **__: object) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    def at_event(_: object, event: dict[str, Any]) -> None:
+        if event["event"] == "population":
+            now()
+
+    def at_cell(path: Path, *_: object) -> None:
+        if path.name == "cell-0001.safetensors":
+            now()
+
+    if at == "between the cells and the population":
+        before(RunFolder, "append_event", at_event)
+    elif at == "after the population's event":
+        after(RunFolder, "append_event", at_event)
+    elif at == "in the sample sheets":
+        before(runtime, "sheet", now)
+    elif at == "in a checkpoint":
+        before(store, "write_atomically", at_cell)
+    elif at == "after a checkpoint":
+        after(RunFolder, "save_checkpoint", now)
+    elif at == "before pruning":
+        passed = 1
+        before(RunFolder, "drop_checkpoint", now)
+    elif at == "in the ensemble":
+        passed = 1
+        before(Ensemble, "save", now)
+
+
+INTERRUPTS = (
+    "between the cells and the population",
+    "after the population's event",
+    "in the sample sheets",
+    "in a checkpoint",
+    "after a checkpoint",
+    "before pruning",
+    "in the ensemble",
+)
