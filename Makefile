@@ -36,6 +36,7 @@ format: install
 
 bench: install
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/scaling.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

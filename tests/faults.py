@@ -84,13 +84,14 @@ def _training_a_batch() -> None:
 
 
 def _after_file(end: str) -> None:
-    from remuda import ensemble, runtime, store
+    from remuda import ensemble, store
+    from remuda.runtime import master
 
-    def written(path: Path, *_: object) -> None:
+    def written(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
             die()
 
-    for module in (store, ensemble, runtime):
+    for module in (store, ensemble, master):
         for name in ("write_atomically", "write_json"):
             if hasattr(module, name):
                 after(module, name, written)
@@ -99,7 +100,7 @@ def _after_file(end: str) -> None:
 def _before_file(end: str) -> None:
     from remuda import ensemble, store
 
-    def writing(path: Path, *_: object) -> None:
+    def writing(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
             die()
 
@@ -109,7 +110,9 @@ def _before_file(end: str) -> None:
 
 
 def _pruning() -> None:
-    def remove(path: Path) -> None:
+    def remove(path: Path, **options: object) -> None:
+        if options:  # clearing up, not pruning
+            return
         sorted(Path(path).iterdir())[0].unlink()
         die()
 
@@ -197,8 +200,9 @@ def interrupt_within_a_library() -> None:
 
 def interrupt(at: str) -> None:
     """Ctrl-C exactly at a named point."""
-    from remuda import runtime, store
+    from remuda import store
     from remuda.ensemble import Ensemble
+    from remuda.runtime import master
     from remuda.store import RunFolder
 
     passed = 0
@@ -222,11 +226,11 @@ def interrupt(at: str) -> None:
     elif at == "after the population's event":
         after(RunFolder, "append_event", at_event)
     elif at == "in the sample sheets":
-        before(runtime, "sheet", now)
+        before(master, "sheet", now)
     elif at == "in a checkpoint":
         before(store, "write_atomically", at_cell)
     elif at == "after a checkpoint":
-        after(RunFolder, "save_checkpoint", now)
+        after(RunFolder, "complete_checkpoint", now)
     elif at == "before pruning":
         passed = 1
         before(RunFolder, "drop_checkpoint", now)

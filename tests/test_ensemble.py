@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,25 @@ def test_weights_off_the_simplex_are_refused(weights: tuple[float, ...]) -> None
         Ensemble(NETWORK, SHAPE, members)
 
 
+@pytest.mark.parametrize("network", [NETWORK, DcganSettings(latent=3, width=2)])
+def test_sampling_neither_changes_nor_copies_the_members(
+    network: MlpSettings | DcganSettings,
+) -> None:
+    shape = (1, 8, 8)
+    mixture = Ensemble(
+        network, shape, (member(1, 0.5, shape, network), member(2, 0.5, shape, network))
+    )
+    before = [
+        {name: value.clone() for name, value in part.state.items()} for part in mixture.members
+    ]
+    first = mixture.sample(20)
+    assert np.array_equal(mixture.sample(20), first)
+    for part, kept, built in zip(mixture.members, before, mixture._networks(), strict=True):
+        for name, value in built.state_dict().items():
+            assert torch.equal(part.state[name], kept[name])
+            assert value.data_ptr() == part.state[name].data_ptr()
+
+
 # ---------------------------------------------------------------------------------- files
 
 
@@ -166,11 +186,31 @@ def test_nothing_in_the_files_can_be_executed(saved: Path) -> None:
         "config.json",
         "README.md",
     }
+    # A JSON header and then, to the last byte, plain numbers: there is no room for code.
     model = (saved / "model.safetensors").read_bytes()
-    header = int.from_bytes(model[:8], "little")
-    assert set(json.loads(model[8 : 8 + header])) >= {"0.0.weight", "1.0.weight"}
-    assert not model.startswith((b"PK", b"\x80"))  # torch.save's zip, pickle
+    start = 8 + int.from_bytes(model[:8], "little")
+    tensors = json.loads(model[8:start])
+    assert {"0.0.weight", "1.0.weight"} <= tensors.keys()
+    assert {tensor["dtype"] for tensor in tensors.values()} == {"F32"}
+    spans = sorted(tensor["data_offsets"] for tensor in tensors.values())
+    assert [0, *(end for _, end in spans)] == [*(begin for begin, _ in spans), len(model) - start]
     json.loads((saved / "config.json").read_text())
+
+
+def test_the_description_is_written_last(ensemble: Ensemble, tmp_path: Path) -> None:
+    """It makes the folder an ensemble: whoever finds it finds the rest."""
+    written: list[str] = []
+    replace = os.replace
+
+    def spied(source: Any, target: Any, **more: Any) -> None:
+        written.append(Path(target).name)
+        replace(source, target, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", spied)
+        ensemble.save(tmp_path)
+    assert sorted(written) == ["README.md", "config.json", "model.safetensors"]
+    assert written[-1] == "config.json"
 
 
 def test_the_card_tells_what_it_is_and_how_to_use_it(saved: Path) -> None:
@@ -261,6 +301,18 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     "bad setting": (
         described(lambda d: d["network"].update(latent=-1)),
         "config.json: network.mlp.latent=-1 is not valid",
+    ),
+    "huge network": (  # of terabytes: refused before anything is made of that size
+        described(lambda d: d["network"].update(hidden=[2_000_000, 2_000_000])),
+        "config.json: not a valid ensemble: tensor 0.[024].(weight|bias) does not fit",
+    ),
+    "endless network": (
+        described(lambda d: d["network"].update(hidden=[2**62, 2**62])),
+        "config.json: not a valid ensemble",
+    ),
+    "huge shape": (
+        described(lambda d: d.update(shape=[1, 2**20, 2**20])),
+        "config.json: not a valid ensemble: tensor 0.2.(weight|bias) does not fit",
     ),
     "other shape": (
         described(lambda d: d.update(shape=[1, 5, 5])),

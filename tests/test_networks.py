@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from remuda.config.schema import DcganSettings, MlpSettings
 from remuda.errors import ConfigError
-from remuda.networks import build_discriminator, build_generator, check_shape
+from remuda.networks import build_discriminator, build_generator, check_shape, generator_skeleton
 from remuda.objectives import gradient_penalty, r1_r2
 
 Settings = MlpSettings | DcganSettings
@@ -89,6 +89,27 @@ def test_discriminators_give_one_unbounded_logit_per_item(
         assert network(normal(20, *shape)).mean().item() == pytest.approx(bias, abs=10)
     network.eval()
     assert network(normal(1, *shape)).shape == (1,)
+
+
+@every_case
+def test_a_skeleton_is_the_generator_without_its_weights(
+    settings: Settings, shape: tuple[int, ...]
+) -> None:
+    before = torch.random.get_rng_state()
+    skeleton = generator_skeleton(settings, shape).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    full = build_generator(settings, shape, stream()).state_dict()
+    assert all(value.is_meta for value in skeleton.values())
+    assert {name: (value.shape, value.dtype) for name, value in skeleton.items()} == {
+        name: (value.shape, value.dtype) for name, value in full.items()
+    }
+
+
+def test_a_skeleton_of_any_size_takes_no_memory() -> None:
+    skeleton = generator_skeleton(mlp(hidden=(2_000_000, 2_000_000)), DIGITS)
+    assert count(skeleton) > 4e12
+    with pytest.raises(ConfigError, match=r"network\.family=dcgan cannot make"):
+        generator_skeleton(dcgan(), (1, 27, 27))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])

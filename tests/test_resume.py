@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from remuda import runtime
+from remuda.errors import StoreError
 from remuda.store import RunFolder
 
 from . import faults
@@ -99,8 +101,6 @@ def test_killed_at_any_change_to_the_file_system(
         words = ["resume", str(run)] if (run / "config.yaml").exists() else ["train"]
         if words == ["train"]:
             words = ["train", *tiny(data, run)]
-            for left in run.rglob("*") if run.exists() else ():
-                left.unlink()
         at = str(first + 7 * step + step * step % 5)
         command = Command(tmp_path, *words, fault=faults.kill_at_operation, at=at)
         if command.wait() == 0:
@@ -293,4 +293,90 @@ def test_with_no_usable_checkpoint_the_run_starts_afresh(
     assert said.count("warning") == len(list((run / "checkpoints").glob("damaged-*"))) >= 2
     for path in (run / "checkpoints").glob("damaged-*/*"):
         path.unlink()
+    check_equal(run, undisturbed)
+
+
+# ---------------------------------------------------------------------------- other settings
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("seed: 0", "seed: 5", "seed was 0 when the run started and is 5"),
+        ("learning_rate: 0.001", "learning_rate: 0.002", "training.learning_rate was 0.001"),
+        ("hidden: [8]", "hidden: [9]", r"network.hidden was [8]"),
+    ],
+)
+def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
+    old: str, new: str, key: str, tmp_path: Path, data: Path
+) -> None:
+    run = tmp_path / "run"
+    stopped = Command(
+        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
+    )
+    assert stopped.wait() == -signal.SIGKILL
+    before = tree(run)
+    config = run / "config.yaml"
+    text = config.read_text()
+    assert old in text
+    config.write_text(text.replace(old, new))
+    code, _, errors = remuda(tmp_path, "resume", str(run))
+    assert code == 3
+    assert key in errors
+    config.write_text(text)
+    assert tree(run) == before
+
+
+def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
+    tmp_path: Path, data: Path
+) -> None:
+    longer, run = tmp_path / "longer", tmp_path / "run"
+    assert remuda(tmp_path, "train", *tiny(data, longer, "rounds=5"))[0] == 0
+    stopped = Command(
+        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
+    )
+    assert stopped.wait() == -signal.SIGKILL
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("rounds: 3", "rounds: 5"))
+    resume(tmp_path, run)
+    assert last_weights(run) == last_weights(longer)
+
+
+def test_a_run_resumes_from_another_folder(
+    tmp_path: Path, data: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths of the data are made absolute when the run starts."""
+    monkeypatch.chdir(data.parent)
+    run = tmp_path / "run"
+    stopped = Command(
+        tmp_path, "train", *tiny(data.name, run), fault=faults.kill, at="before the manifest"
+    )
+    assert stopped.wait() == -signal.SIGKILL
+    monkeypatch.chdir(tmp_path)
+    resume(tmp_path, run)
+    assert last_weights(run) == last_weights(undisturbed)
+
+
+def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
+    tmp_path: Path, data: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    stopped = Command(
+        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
+    )
+    assert stopped.wait() == -signal.SIGKILL
+    before = tree(run)
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "cell-0001.safetensors":
+            raise OSError(5, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(StoreError, match="Input/output error"):
+            runtime.resume(run)
+    assert tree(run) == before
+    resume(tmp_path, run)
     check_equal(run, undisturbed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Parcel
+from remuda.cell import Cell, Gan
 from remuda.clock import Clock
-from remuda.comm import LocalComm
+from remuda.comm import MemoryExchange
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.methods import RoundReport, build_method
 from remuda.metrics import Extractor, Features, Judge
+from remuda.parcels import Parcel
 
 MLP: dict[str, Any] = {"family": "mlp", "latent": 4, "hidden": [8]}
 DCGAN: dict[str, Any] = {"family": "dcgan", "latent": 4, "width": 2}
@@ -73,6 +74,22 @@ def pixel_judge(dataset: Dataset, metric: str = "fid") -> Judge:
     return Judge(PixelExtractor(dataset.items[0].numel()), dataset.items, metric)
 
 
+class Letters:
+    """An exchange with a single epoch, for tests that lose no worker."""
+
+    def __init__(self) -> None:
+        self._exchange = MemoryExchange()
+
+    def publish(self, parcel: Parcel) -> None:
+        self._exchange.put(1, parcel)
+
+    def collect(self, cells: Sequence[int], round: int) -> list[Parcel]:
+        return self._exchange.get(1, cells, round)
+
+    def forget(self, round: int) -> None:
+        self._exchange.forget(1, round)
+
+
 class Population:
     """All cells of a run with their method; plays rounds the way the runtime does."""
 
@@ -82,7 +99,7 @@ class Population:
         self.config = config
         self.dataset = dataset or tiny_dataset()
         self.method = build_method(config)
-        self.comm = LocalComm()
+        self.comm = Letters()
         self.round = 0
         self.cells = [
             Cell(index, config, self.dataset, self.method.view(self.dataset, index), judge)

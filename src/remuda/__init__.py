@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.version import __version__
 
-__all__ = ["Ensemble", "PopulationGAN", "__version__", "load", "resume", "train"]
+__all__ = [
+    "Engine",
+    "Ensemble",
+    "PopulationGAN",
+    "__version__",
+    "load",
+    "resume",
+    "score",
+    "train",
+]
 
 if TYPE_CHECKING:
-    from remuda.api import PopulationGAN, load, resume, train
-    from remuda.ensemble import Ensemble
+    from remuda.api import Engine, Ensemble, PopulationGAN, load, resume, score, train
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# A discriminator whose mean loss is below this tells real from fake almost without error, so the
-# generator's gradient carries next to nothing. (The loss at a draw is log 2 = 0.69.)
-SATURATED_LOSS = 0.02
+# A discriminator whose mean loss is below this share of its loss at a draw tells real from fake
+# almost without error, so the generator's gradient carries next to nothing. A critic has no draw,
+# and the relativistic loss includes its penalty.
+SATURATED_SHARE = 0.03
+LOSS_AT_A_DRAW = {"minimax": math.log(2), "heuristic": math.log(2), "least_squares": 0.25}
 # Fewer covered classes than this share of the real ones is mode collapse, and so are copies.
 COLLAPSED_COVERAGE = 0.5
 DUPLICATE_SHARE = 0.5
@@ -40,15 +42,11 @@ def find_alarms(
         found.append(
             Alarm(
                 "diverged",
-                "weights became NaN or infinite; the cell fell back to its last good round",
+                "weights became NaN or infinite; the cell fell back to the last good round",
                 "lower training.learning_rate, or try network.spectral_norm=true",
             )
         )
-    if (
-        objective != "wasserstein"
-        and math.isfinite(discriminator_loss)
-        and discriminator_loss < SATURATED_LOSS
-    ):
+    if discriminator_loss < SATURATED_SHARE * LOSS_AT_A_DRAW.get(objective, -math.inf):
         found.append(
             Alarm(
                 "saturated",

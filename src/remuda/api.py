@@ -14,21 +14,34 @@ from remuda.config import load_config, validate
 from remuda.data import dataset_from_array
 from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
 from remuda.errors import ConfigError, RemudaError, StoreError
-from remuda.metrics import Scores
-from remuda.runtime import Observer, Result
+from remuda.metrics import Scores, score_samples
+from remuda.runtime import Engine, Observer, Result, Run, with_data_dir
 from remuda.store import RunFolder, fresh_path
 
-__all__ = ["Ensemble", "PopulationGAN", "load", "resume", "train"]
+__all__ = ["Engine", "Ensemble", "PopulationGAN", "load", "resume", "score", "train"]
 
 
-def train(source: str = "quickstart", *overrides: str, observer: Observer | None = None) -> Result:
-    """Train a preset or YAML file: `remuda.train("quickstart", "grid=3x3", "rounds=20")`."""
-    return runtime.train(load_config(source, overrides), observer)
+def train(
+    source: str = "quickstart",
+    *overrides: str,
+    observer: Observer | None = None,
+    engine: Engine = Engine(),  # noqa: B008 - frozen
+) -> Result:
+    """Train a preset or YAML file: `remuda.train("quickstart", "grid=3x3", "rounds=20")`.
+
+    `engine=remuda.Engine("process")` trains on all cores; a script that asks for it must guard its
+    entry with `if __name__ == "__main__":`, as with every use of multiprocessing.
+    """
+    return runtime.train(load_config(source, overrides), observer, engine=engine)
 
 
-def resume(path: str | Path, observer: Observer | None = None) -> Result | None:
+def resume(
+    path: str | Path,
+    observer: Observer | None = None,
+    engine: Engine = Engine(),  # noqa: B008 - frozen
+) -> Result | None:
     """Continue an interrupted run; None if there is nothing left to do."""
-    return runtime.resume(Path(path), observer)
+    return runtime.resume(Path(path), observer, engine=engine)
 
 
 def load(path: str | Path) -> Ensemble:
@@ -45,6 +58,31 @@ def load(path: str | Path) -> Ensemble:
     return load_ensemble(run.ensemble_path)
 
 
+def score(
+    path: str | Path,
+    *,
+    samples: int = 10_000,
+    real: int = 60_000,
+    seed: int = 0,
+    extractor: str | None = None,
+    data_dir: Path | None = None,
+) -> Scores:
+    """Scores of a finished run, measured afresh against the data it was trained on."""
+    ensemble = load(path)
+    config = with_data_dir(RunFolder.open(Path(path)).config(), data_dir)
+    if extractor is not None:
+        values = config.model_dump(mode="json")
+        values["score"]["extractor"] = extractor
+        config = validate(values)
+    judge = Run.prepare(config, real_samples=real).judge
+    if judge is None:
+        raise ConfigError(
+            f"score.extractor={config.score.extractor}: scores nothing of {config.data.source}; "
+            "allowed: digits, for 28x28 grey images"
+        )
+    return score_samples(judge.extractor, ensemble.draw(samples, seed), judge.real)
+
+
 class PopulationGAN:
     """A population of GANs with `fit` and `sample`; any setting by name, sections joined by `__`.
 
@@ -58,7 +96,7 @@ class PopulationGAN:
     def __init__(
         self,
         method: str = "cellular",
-        grid: tuple[int, int] = (2, 2),
+        grid: tuple[int, int] | str = (2, 2),
         rounds: int = 10,
         seed: int = 0,
         run_dir: str | Path | None = None,
@@ -85,7 +123,7 @@ class PopulationGAN:
             "rounds": self.rounds,
             "seed": self.seed,
             "method": {"name": self.method},
-            "grid": {"shape": list(self.grid)},
+            "grid": {"shape": self.grid},
             "data": {"source": str(data)},
             "run": {"dir": str(path)},
         }

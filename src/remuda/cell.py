@@ -29,22 +29,10 @@ from remuda.objectives import (
     needs_real,
     r1_r2,
 )
+from remuda.parcels import Parcel
 from remuda.streams import choice_stream, tensor_stream
 
 Tick = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """What a cell publishes after a round: all that others may read, and all a restart needs.
-
-    `tensors` are copies that nobody changes any more; `meta` is plain JSON.
-    """
-
-    cell: int
-    round: int
-    tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any]
 
 
 class Individual:
@@ -278,7 +266,7 @@ class Cell:
     ) -> Tensor:
         settings, network = self.config.training, discriminator.network
         real_logits, fake_logits = _judge_both(network, real, fake)
-        loss = discriminator_loss(settings.objective, real_logits, fake_logits)
+        loss = discriminator_loss(discriminator.loss, real_logits, fake_logits)
         if settings.objective == "wasserstein" and settings.lipschitz == "gradient_penalty":
             loss = loss + settings.penalty * gradient_penalty(network, real, fake, noise)
         elif settings.objective == "relativistic" and settings.gamma > 0:

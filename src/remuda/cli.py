@@ -45,7 +45,21 @@ DataDir = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
 ]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="local (this process), process (workers on this machine), or auto: processes where "
+        "there is more than one core and cell; the weights are the same",
+    ),
+]
+Workers = Annotated[
+    str, typer.Option("--workers", metavar="N|auto", help="worker processes; auto: cores / threads")
+]
 Plain = Annotated[bool, typer.Option("--plain", help="one line per round, no live table")]
+
+
+ENGINES = ("auto", "local", "process")
 
 
 def main() -> NoReturn:
@@ -85,31 +99,66 @@ def _options(
 
 
 @app.command()
-def train(words: Words = None, data_dir: DataDir = None, plain: Plain = False) -> None:
+def train(
+    words: Words = None,
+    data_dir: DataDir = None,
+    engine: EngineName = "auto",
+    workers: Workers = "auto",
+    plain: Plain = False,
+) -> None:
     """Train a population: `remuda train`, `remuda train cellular-mnist grid=3x3 rounds=20`.
 
     Ends with the scores, a picture of samples and what to try next. Ctrl-C loses nothing:
     `remuda resume` continues, and the weights come out as if nothing had happened.
     """
     chosen = _load(words, data_dir)
+    count = _check_engine(engine, workers)
     with _watched(plain) as view:
         from remuda import runtime
 
-        result = runtime.train(chosen, view)
+        result = runtime.train(chosen, view, engine=runtime.choose_engine(engine, count, chosen))
     _show(result)
 
 
 @app.command()
-def resume(run: RunPath, plain: Plain = False) -> None:
-    """Continue an interrupted run; the result equals that of an undisturbed one."""
+def resume(
+    run: RunPath,
+    data_dir: DataDir = None,
+    engine: EngineName = "auto",
+    workers: Workers = "auto",
+    plain: Plain = False,
+) -> None:
+    """Continue an interrupted run; the result equals that of an undisturbed one.
+
+    Also on another engine or another number of workers.
+    """
+    count = _check_engine(engine, workers)
     with _watched(plain) as view:
         from remuda import runtime
+        from remuda.store import RunFolder
 
-        result = runtime.resume(run, view)
+        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config())
+        result = runtime.resume(run, view, data_dir, engine=chosen)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:
         _show(result)
+
+
+def _check_engine(engine: str, workers: str) -> int | None:
+    """The number of workers asked for; None for auto."""
+    if engine not in ENGINES:
+        from remuda.config import suggest
+
+        hint = suggest(engine, ENGINES) or ";"
+        raise ConfigError(f"--engine={engine}: unknown{hint} allowed: {', '.join(ENGINES)}")
+    if workers == "auto":
+        return None
+    if not workers.isdecimal() or int(workers) < 1:
+        raise ConfigError(f"--workers={workers}: allowed: auto, or a whole number at least 1")
+    if engine == "local" and int(workers) > 1:
+        raise ConfigError(f"--workers={workers}: --engine=local has one; allowed: 1, auto")
+    return int(workers)
 
 
 class _Terminated(BaseException):
@@ -174,7 +223,7 @@ def _show(result: Result) -> None:
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
-    print(f"  {command} score {path} fid is tvd")
+    print(f"  {command} score {path} fid is tvd" if result.scores else f"  {command} runs")
     print(f"  {command} train quickstart grid=3x3 seed=1")
 
 
@@ -236,21 +285,62 @@ def score(
     count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
     real: Annotated[int, typer.Option("--real", min=20, help="real images, at most")] = 60_000,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    extractor: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="digits, to score any 28x28 grey images; default: as in training"),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Score a finished run's ensemble against the data it was trained on."""
     from remuda.config import suggest
     from remuda.metrics import METRICS
-    from remuda.scoring import score_run
 
     wanted = list(metrics or METRICS)
     for metric in wanted:
         if metric not in METRICS:
             hint = suggest(metric, METRICS) or ";"
             raise ConfigError(f"{metric}: unknown metric{hint} allowed: {', '.join(METRICS)}")
-    scores = score_run(run, count=count, real=real, seed=seed, data_dir=data_dir)
+    from rich.console import Console
+
+    from remuda import api
+
+    with Console(stderr=True).status("scoring"):
+        scores = api.score(
+            run, samples=count, real=real, seed=seed, extractor=extractor, data_dir=data_dir
+        )
     for line in scores.lines(wanted):
         print(line)
+
+
+@app.command()
+def status(run: RunPath) -> None:
+    """Show the workers of a run: where they are, what they do, when they were last heard."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from remuda.store import RunFolder
+
+    found = RunFolder.open(run).status()
+    if found is None:
+        print(f"{run}: nobody is training here now; `{_command()} runs` says how far it came")
+        return
+    print(f"round {found['completed']} of {found['rounds']} is complete, epoch {found['epoch']}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("worker", "host", "pid", "state", "heartbeat", "heard", "cells at round"):
+        table.add_column(title)
+    colours = {"working": "green", "delayed": "yellow", "dead": "red"}
+    for worker in found["workers"]:
+        verdict, rounds = worker["verdict"], worker["rounds"]
+        table.add_row(
+            str(worker["worker"]),
+            worker["host"],
+            str(worker["pid"]),
+            worker["state"],
+            f"[{colours.get(verdict, 'white')}]{verdict}[/]",
+            f"{worker['heard']:.1f}s ago",
+            " ".join(f"{cell}:{rounds.get(str(cell), 0)}" for cell in worker["cells"]) or "spare",
+        )
+    Console().print(table)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from remuda.config import DcganSettings, MlpSettings
 from remuda.config.schema import NetworkSettings
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, read_json, to_json, write_atomically, write_json
-from remuda.networks import build_generator
+from remuda.networks import generator_skeleton
 from remuda.streams import choice_stream, tensor_stream
 
 FORMAT = 1
@@ -88,8 +88,9 @@ class Ensemble:
     def _networks(self) -> list[nn.Module]:
         found = []
         for member in self.members:
-            network = build_generator(self.network, self.shape, torch.Generator())
-            network.load_state_dict(dict(member.state))
+            network = generator_skeleton(self.network, self.shape)
+            # The network takes the tensors themselves; sampling, in eval mode, changes none.
+            network.load_state_dict(dict(member.state), assign=True)
             found.append(network.eval())
         return found
 
@@ -115,8 +116,8 @@ class Ensemble:
             "sha256": digest(content),
             "about": dict(self.about),
         }
-        write_json(folder / CONFIG_FILE, description)
         write_atomically(folder / "README.md", self._card().encode())
+        write_json(folder / CONFIG_FILE, description)
 
     def _card(self) -> str:
         lines = [
@@ -210,7 +211,8 @@ def _check_states(
     shape: tuple[int, ...],
     states: Sequence[Mapping[str, Tensor]],
 ) -> None:
-    wanted = build_generator(network, shape, torch.Generator()).state_dict()
+    # Without memory: what the description asks for may be of any size until the tensors fit it.
+    wanted = generator_skeleton(network, shape).state_dict()
     for place, state in enumerate(states):
         for name in wanted.keys() | state.keys():
             if (

@@ -19,3 +19,7 @@ class StoreError(RemudaError):
     """A run folder, checkpoint or ensemble that cannot be read or written: names the path."""
 
     exit_code = 3
+
+
+class DamagedError(StoreError):
+    """A file that can be read but is not what it should be; reading it again will not help."""

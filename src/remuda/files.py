@@ -10,11 +10,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import StoreError
+from remuda.errors import DamagedError, StoreError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write, flush to disk, then rename into place; nothing is left behind on failure."""
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write, flush to disk, then rename into place; nothing is left behind on failure.
+
+    Without `durable` a reader still finds all or nothing, but a power cut may undo it.
+    """
     # The name is fixed, so what a killed writer left is overwritten by the next one.
     part = path.with_name(f".{path.name}.part")
     try:
@@ -22,9 +25,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         with part.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         part.replace(path)
-        _sync(path.parent)
+        if durable:
+            _sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -47,8 +52,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, (to_json(value, indent=2) + "\n").encode())
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    write_atomically(path, (to_json(value, indent=2) + "\n").encode(), durable=durable)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -58,9 +63,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise StoreError(f"{path}: not valid JSON, so no {what}: {error}") from None
+        raise DamagedError(f"{path}: not valid JSON, so no {what}: {error}") from None
     if not isinstance(value, dict):
-        raise StoreError(f"{path}: not a {what}: expected a JSON object")
+        raise DamagedError(f"{path}: not a {what}: expected a JSON object")
     return value
 
 

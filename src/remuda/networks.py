@@ -27,15 +27,18 @@ def build_generator(
     settings: MlpSettings | DcganSettings, shape: tuple[int, ...], rng: torch.Generator
 ) -> nn.Module:
     """The network that makes items of `shape` from noise, its weights drawn from `rng`."""
+    return _fill(generator_skeleton(settings, shape), settings, rng)
+
+
+def generator_skeleton(settings: MlpSettings | DcganSettings, shape: tuple[int, ...]) -> nn.Module:
+    """That network without memory for its weights: names, shapes and types, of whatever size."""
     check_shape(settings, shape)
     # Constructors draw weights from the global RNG; on the meta device they draw nothing at all,
     # which, unlike saving and restoring the RNG, also holds when other threads build networks.
     with torch.device("meta"):
         if isinstance(settings, MlpSettings):
-            network = _mlp_generator(settings, shape)
-        else:
-            network = _dcgan_generator(settings, shape)
-    return _fill(network, settings, rng)
+            return _mlp_generator(settings, shape)
+        return _dcgan_generator(settings, shape)
 
 
 def build_discriminator(

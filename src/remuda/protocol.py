@@ -1,9 +1,164 @@
-"""The run's decisions as pure functions of what was seen: no I/O, no clocks, no tensors."""
+"""The decisions of master and workers as pure functions of what was seen.
+
+No I/O, no clocks, no tensors: times come in as numbers, decisions go out as values, so tests
+compare values and need no processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+
+class State(StrEnum):
+    """What a worker is doing, as the article has it."""
+
+    INACTIVE = "inactive"
+    PROCESSING = "processing"
+    FINISHED = "finished"
+
+
+class Event(StrEnum):
+    """What changes a worker's state."""
+
+    RUN_TASK = "run task"
+    LAST_ROUND = "last round done"
+
+
+# Every pair that is not here is a mistake of the sender and refused.
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.INACTIVE, Event.RUN_TASK): State.PROCESSING,
+    (State.PROCESSING, Event.LAST_ROUND): State.FINISHED,
+    # After a loss the survivors get a new task, whether they had finished the old one or not.
+    (State.PROCESSING, Event.RUN_TASK): State.PROCESSING,
+    (State.FINISHED, Event.RUN_TASK): State.PROCESSING,
+}
+
+
+class ProtocolError(Exception):
+    """A message that does not fit the state its receiver is in."""
+
+
+def next_state(state: State, event: Event) -> State:
+    """The state after an event."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise ProtocolError(f"a worker that is {state} cannot take '{event}'") from None
+
+
+def transition_table() -> str:
+    """TRANSITIONS as the Markdown table of docs/parallel.md."""
+    rows = [f"| {state} | {event} | → {after} |" for (state, event), after in TRANSITIONS.items()]
+    return "\n".join(["| state | event | state after |", "|---|---|---|", *rows])
+
+
+class Verdict(StrEnum):
+    """What a heartbeat says of a worker."""
+
+    WORKING = "working"
+    DELAYED = "delayed"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the master waits, in seconds."""
+
+    interval: float = 1.0  # between two questions
+    delayed: float = 5.0  # without an answer: something is slow
+    dead: float = 60.0  # without an answer: the cells go to somebody else
+
+
+def judge_heartbeat(silence: float, patience: Patience, *, gone: bool = False) -> Verdict:
+    """The verdict on a worker that has been silent for so long; `gone`: its process ended."""
+    if gone or silence > patience.dead:
+        return Verdict.DEAD
+    return Verdict.DELAYED if silence > patience.delayed else Verdict.WORKING
+
+
+def must_fence(silence: float, patience: Patience) -> bool:
+    """Whether a worker that has not heard its master for so long must assume it was written off.
+
+    Sooner than the master declares it dead, so that the two never work at the same time.
+    """
+    return silence > 0.8 * patience.dead
+
+
+# ---------------------------------------------------------------------------- placement
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A worker as the survey found it."""
+
+    worker: int
+    host: str = "localhost"
+    cores: int = 1
+
+
+def place(costs: Mapping[int, float], seats: Sequence[Seat]) -> dict[int, tuple[int, ...]]:
+    """Which worker trains which cells: the costliest first, each to the least loaded worker.
+
+    Loads count per core, so a host with more cores per worker gets more. Workers beyond the cells
+    get none and stay spares. The answer depends only on the arguments' values, not on their order.
+    """
+    if not seats:
+        raise ValueError("no workers to place cells on")
+    loads = {seat.worker: 0.0 for seat in seats}
+    cores = {seat.worker: max(1, seat.cores) for seat in seats}
+    placed: dict[int, list[int]] = {seat.worker: [] for seat in seats}
+    for cell in sorted(costs, key=lambda cell: (-costs[cell], cell)):
+        worker = min(
+            loads, key=lambda worker: ((loads[worker] + costs[cell]) / cores[worker], worker)
+        )
+        loads[worker] += costs[cell]
+        placed[worker].append(cell)
+    return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
+
+
+def adopt(
+    placement: Mapping[int, tuple[int, ...]],
+    lost: Collection[int],
+    costs: Mapping[int, float],
+    seats: Sequence[Seat],
+) -> dict[int, tuple[int, ...]]:
+    """The placement after a loss: cells that have a living worker stay, the others go to spares
+    first, then to the least loaded survivors."""
+    alive = [seat for seat in seats if seat.worker not in lost]
+    if not alive:
+        raise ValueError("no worker is left to adopt the cells")
+    cores = {seat.worker: max(1, seat.cores) for seat in alive}
+    placed = {seat.worker: list(placement.get(seat.worker, ())) for seat in alive}
+    homeless = sorted(
+        (cell for worker in lost for cell in placement.get(worker, ())),
+        key=lambda cell: (-costs[cell], cell),
+    )
+    for cell in homeless:
+        worker = min(
+            placed,
+            key=lambda worker: (
+                len(placed[worker]) > 0,
+                sum(costs[own] for own in placed[worker]) / cores[worker],
+                worker,
+            ),
+        )
+        placed[worker].append(cell)
+    return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
+
+
+def may_start(round: int, committed: int) -> bool:
+    """Whether a cell may train a round while only `committed` is complete everywhere.
+
+    One round ahead, so that no worker waits for the master's bookkeeping; no more, so that parcels
+    that others still need are few.
+    """
+    return round <= committed + 2
+
+
+# ---------------------------------------------------------------------------- what is kept
 
 
 def checkpoint_due(round: int, *, every: int, rounds: int) -> bool:

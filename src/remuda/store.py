@@ -7,33 +7,32 @@ samples/round-000005/              sample sheets
 checkpoints/round-000004/          one file per cell; counts only once its manifest is there
 ensemble/                          the result
 result.json                        the final scores; its presence says the run is finished
+status.json                        the workers, while the run trains
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-from safetensors import safe_open
-
-from remuda.cell import Parcel
 from remuda.config import Config, load_config, render
-from remuda.errors import ConfigError, StoreError
+from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.files import digest, read_json, sync, to_json, write_atomically, write_json
+from remuda.parcels import Parcel, ParcelError, decode_parcel, encode_parcel
 from remuda.protocol import lines_to_keep
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+STATUS = "status.json"
 
 
 class NewerFormatError(StoreError):
@@ -47,6 +46,15 @@ class Checkpoint:
     round: int
     loss: float | None
     path: Path
+
+
+@dataclass(frozen=True)
+class SavedCell:
+    """A cell's file of a checkpoint, as its manifest names it."""
+
+    cell: int
+    bytes: int
+    sha256: str
 
 
 class RunFolder:
@@ -68,7 +76,7 @@ class RunFolder:
         path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
         try:
             there = path.exists()
-            if there and (not path.is_dir() or any(path.iterdir())):
+            if there and not (path.is_dir() and _is_unborn(path, attachments or {})):
                 raise ConfigError(
                     f"run.dir={path}: is already there and not empty; allowed: a new folder, "
                     f"or `remuda resume {path}` to continue a run"
@@ -175,22 +183,25 @@ class RunFolder:
 
     # -------------------------------------------------------------------------- checkpoints
 
-    def save_checkpoint(
-        self, round: int, parcels: Mapping[int, Parcel], loss: float | None
+    def save_cell(self, parcel: Parcel) -> SavedCell:
+        """Write one cell's file of a checkpoint; it counts once the manifest names it."""
+        content = encode_parcel(parcel)
+        path = self._checkpoint_path(parcel.round) / cell_file(parcel.cell)
+        write_atomically(path, content)
+        return SavedCell(parcel.cell, len(content), digest(content))
+
+    def complete_checkpoint(
+        self, round: int, saved: Iterable[SavedCell], loss: float | None
     ) -> None:
-        """Write every cell's file, then the manifest that makes the round count."""
-        folder = self._checkpoint_path(round)
-        files = {}
-        for cell, parcel in sorted(parcels.items()):
-            name = cell_file(cell)
-            content = safetensors.torch.save(
-                dict(parcel.tensors), metadata={"remuda": to_json(dict(parcel.meta))}
-            )
-            write_atomically(folder / name, content)
-            files[name] = {"cell": cell, "bytes": len(content), "sha256": digest(content)}
+        """Write the manifest that makes a round count, when all its cells' files are there."""
+        files = {
+            cell_file(entry.cell): dataclasses.asdict(entry)
+            for entry in sorted(saved, key=lambda entry: entry.cell)
+        }
         # What the round left elsewhere reaches the disk before the manifest says it is complete.
         if self._events.exists():
             sync(self._events)
+        folder = self._checkpoint_path(round)
         manifest = {"format": FORMAT, "round": round, "loss": loss, "files": files}
         write_json(folder / MANIFEST, manifest)
         sync(folder.parent)
@@ -212,23 +223,34 @@ class RunFolder:
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> dict[int, Parcel]:
         """Every cell's parcel, each checked against the manifest."""
-        manifest = self._manifest(checkpoint.path)
-        parcels = {}
-        for name, entry in manifest["files"].items():
-            path = checkpoint.path / name
-            try:
-                content = path.read_bytes()
-                if digest(content) != entry["sha256"]:
-                    raise StoreError(f"{path}: damaged: its SHA-256 is not the manifest's")
-                with safe_open(path, framework="pt") as file:
-                    meta = json.loads((file.metadata() or {})["remuda"])
-                tensors = safetensors.torch.load(content)
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
-            except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-                raise StoreError(f"{path}: not a remuda checkpoint: {error}") from None
-            parcels[entry["cell"]] = Parcel(entry["cell"], checkpoint.round, tensors, meta)
-        return parcels
+        entries = self._manifest(checkpoint.path)["files"].values()
+        return {entry["cell"]: self._load_file(checkpoint.path, entry) for entry in entries}
+
+    def load_cell(self, round: int, cell: int) -> Parcel:
+        """One cell's parcel of a complete checkpoint."""
+        path = self._checkpoint_path(round)
+        entry = self._manifest(path)["files"].get(cell_file(cell))
+        if entry is None:
+            raise DamagedError(f"{path / MANIFEST}: has no cell {cell}")
+        return self._load_file(path, entry)
+
+    def _load_file(self, folder: Path, entry: Mapping[str, Any]) -> Parcel:
+        path = folder / cell_file(entry["cell"])
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise DamagedError(f"{path}: is missing") from None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if digest(content) != entry["sha256"]:
+            raise DamagedError(f"{path}: damaged: its SHA-256 is not the manifest's")
+        try:
+            parcel = decode_parcel(content)
+        except ParcelError as error:
+            raise DamagedError(f"{path}: not a remuda checkpoint: {error}") from None
+        if (parcel.cell, self._checkpoint_path(parcel.round).name) != (entry["cell"], folder.name):
+            raise DamagedError(f"{path}: holds cell {parcel.cell} of round {parcel.round}")
+        return parcel
 
     def set_aside(self, checkpoint: Checkpoint) -> Path:
         """Keep a checkpoint that cannot be used under a name that does not count."""
@@ -269,7 +291,7 @@ class RunFolder:
                 f"known: {FORMAT}; please upgrade"
             )
         if version != FORMAT:
-            raise StoreError(
+            raise DamagedError(
                 f"{path / MANIFEST}: format {version!r} cannot be read; known: {FORMAT}"
             )
         files, loss = manifest.get("files"), manifest.get("loss")
@@ -279,7 +301,7 @@ class RunFolder:
             or not isinstance(files, dict)
             or not isinstance(loss, int | float | None)
         ):
-            raise StoreError(f"{path / MANIFEST}: not a checkpoint manifest")
+            raise DamagedError(f"{path / MANIFEST}: not a checkpoint manifest")
         for name, entry in files.items():
             # The name is known beforehand, so none from a file can lead outside the folder.
             if (
@@ -288,7 +310,7 @@ class RunFolder:
                 or not isinstance(entry.get("sha256"), str)
                 or name != cell_file(entry["cell"])
             ):
-                raise StoreError(f"{path / MANIFEST}: not a valid entry: {name!r}")
+                raise DamagedError(f"{path / MANIFEST}: not a valid entry: {name!r}")
         return {**manifest, "loss": loss}
 
     # -------------------------------------------------------------------------- results
@@ -305,10 +327,30 @@ class RunFolder:
     def write_result(self, result: Mapping[str, Any]) -> None:
         write_json(self.path / "result.json", result)
 
+    def status(self) -> dict[str, Any] | None:
+        """What the master wrote last of its workers, or None while nobody trains here."""
+        path = self.path / STATUS
+        if not self.is_locked() or not path.is_file():
+            return None
+        return read_json(path, "status of a run")
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        write_json(self.path / STATUS, status, durable=False)
+
+    def clear_status(self) -> None:
+        (self.path / STATUS).unlink(missing_ok=True)
+
     def result(self) -> dict[str, Any] | None:
         """The final scores, or None while the run is not finished."""
         path = self.path / "result.json"
         return read_json(path, "result of a run") if path.is_file() else None
+
+
+def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
+    """Whether a folder holds nothing but what a start that was killed lays down first."""
+    first = {"env.json", *attachments}
+    names = [entry.name for entry in path.iterdir()]
+    return all(name in first or name.endswith(".part") for name in names)
 
 
 def cell_file(cell: int) -> str:

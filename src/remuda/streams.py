@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stream_key(seed: int, cell: int, round: int, purpose: str) -> int:
-    """A 64-bit key that differs for every combination of its arguments."""
+    """A 64-bit hash of its arguments."""
     text = f"remuda/1|{seed}|{cell}|{round}|{purpose}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 

@@ -30,6 +30,7 @@ class View(Observer):
         self.round = 0
         self.rounds = 0
         self.metric = ""
+        self.unit = "images"
         self._alarmed: set[tuple[int, str]] = set()
         self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
         self._images = 0
@@ -44,6 +45,7 @@ class View(Observer):
     def started(self, run: Run, path: Path, round: int) -> None:
         self.path, self.round, self.rounds = path, round, run.config.rounds
         self.metric = METRIC_NAMES[run.config.score.metric]
+        self.unit = "images" if run.dataset.is_images else "points"
         self._say(describe(run))
         self._say(f"run folder {path}")
         if round:
@@ -103,10 +105,10 @@ class PlainView(View):
             sum(losses) / len(self._losses) for losses in zip(*self._losses, strict=True)
         )
         self._losses = []
-        score = f"{self.metric} {recipe.score:8.2f}  " if recipe.score is not None else ""
+        score = f"{self.metric} {recipe.verdict.score:8.2f}  " if recipe.verdict else ""
         self._print(
             f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
-            f"  {self._rate:7,.0f} images/s  left {self.time_left()}"
+            f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
         )
 
     def _print(self, line: str) -> None:
@@ -122,10 +124,9 @@ class LiveView(View):
         self._live: Live | None = None
         self._reports: dict[int, RoundReport] = {}
         self._alarms: dict[int, str] = {}
-        self._at: tuple[int, int, int] = (0, 0, 1)
+        self._progress: dict[int, float] = {}  # rounds done by each cell, with a fraction
         self._score: float | None = None
-        self._columns = 1
-        self._cells = 1
+        self._run: Run | None = None
 
     def __enter__(self) -> LiveView:
         self.console.print("[dim]loading the data[/]")
@@ -137,33 +138,33 @@ class LiveView(View):
 
     def started(self, run: Run, path: Path, round: int) -> None:
         super().started(run, path, round)
-        self._columns = run.config.grid.shape[1]
-        self._cells = run.config.cells
+        self._run = run
+        self._progress = dict.fromkeys(range(run.config.cells), float(round))
         self._live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4)
         self._live.start()
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
-        self._at = (cell, batch, batches)
+        self._progress[cell] = round - 1 + batch / batches
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
         super().reported(report, alarms)
         self._reports[report.cell] = report
+        self._progress[report.cell] = report.round
         self._alarms[report.cell] = ", ".join(alarm.kind for alarm in alarms)
 
     def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
         super().completed(round, recipe, seconds)
-        self._score = recipe.score
+        self._score = recipe.verdict.score if recipe.verdict else None
 
     def _render(self) -> RenderableType:
-        cell, batch, batches = self._at
-        done = self.round + (cell + batch / batches) / self._cells if self.rounds else 0
+        done = sum(self._progress.values()) / max(1, len(self._progress))
         head = Table.grid(padding=(0, 2))
         score = f"{self.metric} {self._score:.2f}" if self._score is not None else ""
         head.add_row(
             f"round {min(self.round + 1, self.rounds)}/{self.rounds}",
             ProgressBar(total=self.rounds, completed=min(done, self.rounds), width=24),
             score,
-            f"{self._rate:,.0f} images/s" if self._rate else "",
+            f"{self._rate:,.0f} {self.unit}/s" if self._rate else "",
             f"left {self.time_left()}",
         )
         return Group(head, self._table())
@@ -182,7 +183,8 @@ class LiveView(View):
         shown = sorted(self._reports)[:room]
         for cell in shown:
             report = self._reports[cell]
-            row, column = divmod(cell, self._columns)
+            assert self._run is not None
+            row, column = self._run.method.grid.at(report.round).position(cell)
             centre = report.details.get("centre", {})
             table.add_row(
                 str(cell) if narrow else f"{cell} ({row},{column})",

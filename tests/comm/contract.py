@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.cell import Parcel
-from remuda.comm import CommManager
+from remuda.comm import CancelledError, Exchange
+from remuda.parcels import Parcel
 
 
 def parcel(cell: int, round: int) -> Parcel:
@@ -28,17 +29,17 @@ def names(parcels: list[Parcel]) -> list[tuple[int, int]]:
     return [(found.cell, found.round) for found in parcels]
 
 
-class CommContract(ABC):
+class ExchangeContract(ABC):
     """One suite for all engines: those who inherit it cannot differ in what a method sees."""
 
     @abstractmethod
-    def make(self) -> CommManager:
+    def make(self) -> Exchange:
         """An engine that carries nothing yet."""
 
     def test_what_was_published_is_collected_unchanged(self) -> None:
-        comm, sent = self.make(), parcel(3, 1)
-        comm.publish(sent)
-        (found,) = comm.collect([3], 1)
+        exchange, sent = self.make(), parcel(3, 1)
+        exchange.put(1, sent)
+        (found,) = exchange.get(1, [3], 1)
         assert (found.cell, found.round) == (3, 1)
         assert dict(found.meta) == dict(sent.meta)
         assert found.tensors.keys() == sent.tensors.keys()
@@ -47,76 +48,77 @@ class CommContract(ABC):
             assert found.tensors[name].equal(value)
 
     def test_parcels_come_in_the_order_asked_for(self) -> None:
-        comm = self.make()
+        exchange = self.make()
         for cell in (2, 0, 3, 1):
-            comm.publish(parcel(cell, 0))
-        assert names(comm.collect([1, 3, 0], 0)) == [(1, 0), (3, 0), (0, 0)]
-        assert names(comm.collect((0, 1, 2, 3), 0)) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+            exchange.put(1, parcel(cell, 0))
+        assert names(exchange.get(1, [1, 3, 0], 0)) == [(1, 0), (3, 0), (0, 0)]
+        assert names(exchange.get(1, (0, 1, 2, 3), 0)) == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
     def test_whoever_asks_for_nobody_gets_nothing(self) -> None:
-        assert self.make().collect([], 5) == []
+        assert self.make().get(1, [], 5) == []
 
     def test_rounds_are_kept_apart(self) -> None:
-        comm = self.make()
+        exchange = self.make()
         for round in (0, 1, 2):
-            comm.publish(parcel(0, round))
+            exchange.put(1, parcel(0, round))
         for round in (1, 0, 2):
-            (found,) = comm.collect([0], round)
+            (found,) = exchange.get(1, [0], round)
             assert found.tensors["weights"].tolist() == [0.0, round]
 
     def test_collecting_takes_nothing_away(self) -> None:
-        comm = self.make()
-        comm.publish(parcel(0, 0))
-        assert names(comm.collect([0], 0)) == names(comm.collect([0], 0)) == [(0, 0)]
+        exchange = self.make()
+        exchange.put(1, parcel(0, 0))
+        assert names(exchange.get(1, [0], 0)) == names(exchange.get(1, [0], 0)) == [(0, 0)]
 
     def test_the_same_cell_may_be_asked_for_twice(self) -> None:
-        comm = self.make()
-        comm.publish(parcel(0, 0))
-        assert names(comm.collect([0, 0], 0)) == [(0, 0), (0, 0)]
+        exchange = self.make()
+        exchange.put(1, parcel(0, 0))
+        assert names(exchange.get(1, [0, 0], 0)) == [(0, 0), (0, 0)]
 
     def test_a_round_nobody_published_is_an_error_that_names_it(self) -> None:
-        comm = self.make()
-        comm.publish(parcel(0, 1))
+        exchange = self.make()
+        exchange.put(1, parcel(0, 1))
         with pytest.raises(LookupError, match="round 2"):
-            comm.collect([0], 2)
+            exchange.get(1, [0], 2)
         with pytest.raises(LookupError, match="round 0"):
-            comm.collect([0], 0)
+            exchange.get(1, [0], 0)
 
     def test_a_missing_cell_is_an_error_that_names_it(self) -> None:
-        comm = self.make()
-        comm.publish(parcel(0, 1))
+        exchange = self.make()
+        exchange.put(1, parcel(0, 1))
         with pytest.raises(LookupError, match="17"):
-            comm.collect([0, 17], 1)
+            exchange.get(1, [0, 17], 1)
 
     def test_a_second_parcel_of_a_round_is_refused_and_the_first_stays(self) -> None:
-        comm = self.make()
-        comm.publish(parcel(4, 2))
+        exchange = self.make()
+        exchange.put(1, parcel(4, 2))
         other = Parcel(4, 2, {"weights": torch.ones(1)}, {})
         with pytest.raises(ValueError, match="cell 4 published round 2 twice"):
-            comm.publish(other)
-        (found,) = comm.collect([4], 2)
+            exchange.put(1, other)
+        (found,) = exchange.get(1, [4], 2)
         assert "statistics" in found.tensors
 
     def test_forgetting_drops_the_rounds_before_and_no_other(self) -> None:
-        comm = self.make()
+        exchange = self.make()
         for round in range(4):
             for cell in (0, 1):
-                comm.publish(parcel(cell, round))
-        comm.forget(2)
+                exchange.put(1, parcel(cell, round))
+        exchange.forget(1, 2)
         for round in (0, 1):
             with pytest.raises(LookupError):
-                comm.collect([0], round)
+                exchange.get(1, [0], round)
         for round in (2, 3):
-            assert names(comm.collect([1, 0], round)) == [(1, round), (0, round)]
+            assert names(exchange.get(1, [1, 0], round)) == [(1, round), (0, round)]
 
     def test_forgetting_what_is_not_there_is_no_error(self) -> None:
-        comm = self.make()
-        comm.forget(10)
-        comm.publish(parcel(0, 10))
-        comm.forget(10)
-        comm.forget(3)
-        assert names(comm.collect([0], 10)) == [(0, 10)]
+        exchange = self.make()
+        exchange.forget(1, 10)
+        exchange.put(1, parcel(0, 10))
+        exchange.forget(1, 10)
+        exchange.forget(1, 3)
+        assert names(exchange.get(1, [0], 10)) == [(0, 10)]
 
+    @settings(suppress_health_check=[HealthCheck.differing_executors])
     @given(
         published=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=20),
         asked=st.lists(st.integers(0, 5), max_size=6),
@@ -126,14 +128,47 @@ class CommContract(ABC):
     def test_exactly_what_was_published_and_not_forgotten_can_be_collected(
         self, published: set[tuple[int, int]], asked: list[int], round: int, forgotten: int
     ) -> None:
-        comm = self.make()
+        exchange = self.make()
         for cell, when in published:
-            comm.publish(parcel(cell, when))
-        comm.forget(forgotten)
+            exchange.put(1, parcel(cell, when))
+        exchange.forget(1, forgotten)
         there = {key for key in published if key[1] >= forgotten}
         wanted = [(cell, round) for cell in asked]
         if set(wanted) <= there:
-            assert names(comm.collect(asked, round)) == wanted
+            assert names(exchange.get(1, asked, round)) == wanted
         else:
             with pytest.raises(LookupError):
-                comm.collect(asked, round)
+                exchange.get(1, asked, round)
+
+    def test_epochs_do_not_see_each_other(self) -> None:
+        exchange = self.make()
+        exchange.put(1, parcel(0, 3))
+        with pytest.raises(LookupError):
+            exchange.get(2, [0], 3)
+        exchange.put(2, parcel(0, 3))
+        assert names(exchange.get(2, [0], 3)) == [(0, 3)]
+
+    def test_a_new_epoch_forgets_the_old_ones(self) -> None:
+        exchange = self.make()
+        exchange.put(1, parcel(0, 9))
+        exchange.put(2, parcel(0, 4))
+        exchange.forget(2, 4)
+        with pytest.raises(LookupError):
+            exchange.get(1, [0], 9)
+        assert names(exchange.get(2, [0], 4)) == [(0, 4)]
+
+    def test_waiting_ends_when_the_parcel_comes(self) -> None:
+        exchange = self.make()
+        exchange.put(1, parcel(0, 1))
+        timer = threading.Timer(0.05, lambda: exchange.put(1, parcel(2, 1)))
+        timer.start()
+        assert names(exchange.wait(1, [2, 0], 1, lambda: False)) == [(2, 1), (0, 1)]
+        timer.join()
+
+    def test_waiting_ends_when_it_is_called_off(self) -> None:
+        exchange, called_off = self.make(), threading.Event()
+        timer = threading.Timer(0.05, called_off.set)
+        timer.start()
+        with pytest.raises(CancelledError):
+            exchange.wait(1, [0], 1, called_off.is_set)
+        timer.join()

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from remuda.data import Dataset
+from remuda.data.cifar_pickle import read_pickle
 from remuda.errors import DataError
 
 from .samples import CIFAR_PIXELS, cifar_record, load, random_bytes, write_pickle
@@ -115,9 +119,14 @@ def test_without_files_it_says_what_to_put_where(tmp_path: Path, source: str, fi
         load(source, dir=str(tmp_path))
 
 
-class _Evil:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("echo this must never run",)
+class _Reduced:
+    """Pickled as the call of a function with arguments, and a state to set on what it returns."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,10 @@ class _Evil:
         (b"not a pickle", "damaged"),
         (pickle.dumps(GOOD, protocol=2)[:-2000], "damaged"),
         (pickle.dumps([1, 2]), "holds a list"),
-        (pickle.dumps(_Evil(), protocol=2), r"asks for (posix|nt).system, which is refused"),
+        (
+            pickle.dumps(_Reduced(os.system, ("echo this must never run",)), protocol=2),
+            r"asks for (posix|nt).system, which is refused",
+        ),
         (pickle.dumps(DataError, protocol=2), "asks for remuda.errors.DataError"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "'rot13'; allowed: latin1"),
         (pickle.dumps(GOOD | {"data": np.array([{}])}, protocol=2), "allowed: integers"),
@@ -151,6 +163,136 @@ def test_a_wrong_pickle_is_named_with_what_is_wrong(
     with pytest.raises(DataError, match=says) as caught:
         load(tmp_path)
     assert str(tmp_path / "data_batch_1") in str(caught.value)
+
+
+_reconstruct = np.empty(0).__reduce__()[0]
+POINTERS = b"A" * 8
+OBJECTS = (3, "|", None, None, None, 8, 8, 63)  # the state of numpy's type of Python objects
+
+
+def _array(*state: Any, kind: Any = np.ndarray) -> _Reduced:
+    """An array's pickle as numpy writes it, with a state of our choice."""
+    return _Reduced(_reconstruct, (kind, (0,), b"b"), state)
+
+
+def _bytes_type(*state: Any) -> _Reduced:
+    return _Reduced(np.dtype, ("u1", False, True), state or (3, "|", None, None, None, -1, -1, 0))
+
+
+# Each was, or could have been, read as pointers, sizes or code of the pickle's choice.
+ATTACKS: dict[str, tuple[Any, str]] = {
+    "objects over bytes": (_Reduced(np.ndarray, ((1,), "O", POINTERS)), "not callable"),
+    "array without reconstruct": (_Reduced(np.ndarray, ((1,), "u1", b"A")), "not callable"),
+    "reconstructed objects": (_Reduced(_reconstruct, (np.ndarray, (1,), "O")), "without content"),
+    "object type": (_Reduced(np.dtype, ("O8", False, True)), "'O8'; allowed: integers"),
+    "structured type": (_Reduced(np.dtype, ([("a", "O")],)), "allowed: integers"),
+    "type by its class": (_Reduced(np.dtype, (_Reduced(np.dtype, ("u1",)),)), "allowed: integers"),
+    "type made objects": (_bytes_type(*OBJECTS), "more than a byte order"),
+    "type with fields": (
+        _bytes_type(3, "|", None, ("a",), {"a": (_bytes_type(), 0)}, -1, -1, 0),
+        "more than a byte order",
+    ),
+    "type with no order": (_bytes_type(3, "O", None, None, None, -1, -1, 0), "more than a byte"),
+    "type with short state": (_bytes_type(3), "more than a byte order"),
+    "array of a made type": (
+        _array(1, (1,), _bytes_type(*OBJECTS), False, POINTERS),
+        "more than a byte order",
+    ),
+    "array of no type": (_array(1, (1,), "O", False, POINTERS), "other things than numbers"),
+    "array of a list": (_array(1, (1,), _bytes_type(), False, [1]), "other things than numbers"),
+    "array of a bytearray": (
+        _array(1, (1,), _bytes_type(), False, bytearray(1)),
+        "asks for builtins.bytearray|asks for __builtin__.bytearray",
+    ),
+    "array larger than its bytes": (
+        _array(1, (2**40,), _bytes_type(), False, b"A"),
+        "1 bytes for an array of shape",
+    ),
+    "array of negative size": (_array(1, (-1,), _bytes_type(), False, b"A"), "sizes from 0"),
+    "array of text size": (_array(1, ("1",), _bytes_type(), False, b"A"), "sizes from 0"),
+    "array with short state": (_array(1, (1,)), "not enough values"),
+    "array of another kind": (_array(kind=np.dtype), "allowed: numpy.ndarray"),
+    "type with another state": (_Reduced(np.dtype, ("u1",), {}), "more than a byte order"),
+}
+# What `pickle` never writes: BUILD on a function, on a class; NEWOBJ of them.
+OPCODES: dict[str, tuple[bytes, str]] = {
+    "state of a function": (b"cnumpy\ndtype\n}b", "changes a function"),
+    "state of the codec": (b"c_codecs\nencode\n(NN}tb", "changes a function"),
+    "slots of a class": (b"cnumpy\nndarray\n(N(Vx\nVy\ndtb", "no attribute"),
+    "new array": (b"cnumpy\nndarray\n((I1\ntVO\nt\x81", "class"),
+    "new type": (b"cnumpy\ndtype\n(VO\nt\x81", "class"),
+}
+
+
+def _attack_files(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Every attack as the label names of a sound data set: text is made of each of them."""
+    found = {}
+    for number, (name, (attack, says)) in enumerate((ATTACKS | OPCODES).items()):
+        home = folder / str(number)
+        write_pickle(home / "data_batch_1", GOOD)
+        if isinstance(attack, bytes):
+            content = b"\x80\x02}Vlabel_names\n](" + attack + b"es."
+        else:
+            content = pickle.dumps({"label_names": [attack] * 10}, protocol=2)
+        (home / "batches.meta").write_bytes(content)
+        found[name] = (home, says)
+    return found
+
+
+def test_no_pickle_reaches_into_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose crash is seen; without the checks, the first one kills it."""
+    files = _attack_files(tmp_path)
+    code = """
+import json, sys
+from tests.data.samples import load
+for name, folder in json.loads(sys.argv[1]).items():
+    try:
+        print(json.dumps([name, "loaded", str(load(folder).label_names)]), flush=True)
+    except Exception as error:
+        print(json.dumps([name, type(error).__name__, str(error)]), flush=True)
+"""
+    folders = json.dumps({name: str(home) for name, (home, _) in files.items()})
+    command = [sys.executable, "-c", code, folders]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, (done.returncode, list(said)[-1:], done.stderr)
+    assert said.keys() == files.keys()
+    for name, (home, says) in files.items():
+        kind, message = said[name]
+        assert kind == "DataError", name
+        assert message.startswith(f"{home / 'batches.meta'}: "), name
+        assert re.search(says, message), (name, message)
+
+
+def test_arrays_in_either_order_and_of_every_integer_type_come_back(tmp_path: Path) -> None:
+    plain = np.arange(-3, 3).reshape(2, 3)
+    wanted = [
+        array.astype(order + code)
+        for code in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+        for order in "<>"
+        for array in (plain, np.asfortranarray(plain), np.array(5))
+    ]
+    shared = [wanted[0]]
+    content: dict[str, Any] = {"arrays": wanted, "deep": ({"a": shared}, shared)}
+    content["itself"] = [content]
+    write_pickle(tmp_path / "a", content)
+    found = read_pickle(tmp_path / "a")
+    for before, after in zip(wanted, found["arrays"], strict=True):
+        assert after.dtype == before.dtype
+        assert np.array_equal(after, before)
+        assert after.flags.writeable
+    inner, outer = found["deep"]
+    assert inner["a"] is outer
+    assert outer[0] is found["arrays"][0]
+    assert found["itself"][0] is found
+
+
+def test_containers_that_share_their_parts_cost_no_more_than_they_are(tmp_path: Path) -> None:
+    doubled: Any = ()
+    for _ in range(60):
+        doubled = (doubled, doubled)
+    write_pickle(tmp_path / "a", {"doubled": doubled})
+    assert len(read_pickle(tmp_path / "a")["doubled"]) == 2
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
@@ -180,6 +322,16 @@ def test_too_few_label_names_are_an_error(tmp_path: Path) -> None:
     write_pickle(tmp_path / "batches.meta", {"label_names": ["cat"]})
     with pytest.raises(DataError, match=r"batches.meta: expected the names of 10 classes"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", [1, None, PIXELS, b"\xff"])
+def test_a_class_is_named_by_text(tmp_path: Path, name: object) -> None:
+    _cifar10_python(tmp_path)
+    write_pickle(tmp_path / "batches.meta", {"label_names": [*"abcdefghi", name]})
+    with pytest.raises(DataError, match=r"batches.meta: (a class is named by no text|damaged)"):
+        load(tmp_path)
+    write_pickle(tmp_path / "batches.meta", {"label_names": [*"abcdefghi", "ö".encode()]})
+    assert load(tmp_path).label_names == tuple("abcdefghiö")
 
 
 @pytest.mark.slow

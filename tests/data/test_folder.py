@@ -66,6 +66,41 @@ def test_limit_reads_no_more_files_than_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "labels"),
+    [
+        (1, [0]),
+        (2, [0, 1]),
+        (3, [0, 1, 2]),
+        (5, [0, 0, 1, 2, 2]),
+        (7, [0, 0, 0, 1, 2, 2, 2]),  # the class of a single image is used up
+        (100, [0, 0, 0, 0, 1, 2, 2, 2]),
+    ],
+)
+def test_limit_takes_of_every_class_by_turns(
+    tmp_path: Path, limit: int, labels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, count in (("a", 4), ("b", 1), ("c", 3)):
+        for number in range(count):
+            _save(tmp_path / name / f"{number}.png")
+    read: set[Path] = set()
+    opened = Image.open
+
+    def spied(path: Path) -> Image.Image:
+        read.add(path)
+        return opened(path)
+
+    monkeypatch.setattr(Image, "open", spied)
+    dataset = load(tmp_path, limit=limit)
+    assert dataset.labels is not None
+    assert dataset.labels.tolist() == labels
+    assert dataset.label_names == ("a", "b", "c")
+    # The first images of each class, in the order of their names.
+    places = [labels[:place].count(label) for place, label in enumerate(labels)]
+    wanted = ["abc"[label] + f"/{place}.png" for label, place in zip(labels, places, strict=True)]
+    assert sorted(str(path.relative_to(tmp_path)) for path in read) == wanted
+
+
+@pytest.mark.parametrize(
     ("width", "mode", "says"),
     [(9, "RGB", "9x8 colour, but .*1.png is 8x8 colour"), (8, "L", "8x8 grey, but")],
 )

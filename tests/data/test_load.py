@@ -13,15 +13,24 @@ from .samples import load, write_mnist
 
 @pytest.mark.parametrize(
     ("source", "nearest"),
-    [("minst", "mnist"), ("CIFAR-10", "cifar10"), ("digit", "digits"), ("no/such.csv", "")],
+    [
+        ("minst", "mnist"),
+        ("CIFAR-10", "cifar10"),
+        ("digit", "digits"),
+        ("no/such.csv", None),
+        ("d.npz", None),
+    ],
 )
-def test_an_unknown_source_is_told_the_names_and_the_nearest(source: str, nearest: str) -> None:
+def test_an_unknown_source_is_told_the_names_and_a_near_one(
+    source: str, nearest: str | None
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load(source)
     said = str(caught.value)
-    assert repr(source) in said
-    assert "digits, mnist, cifar10, cifar100, or a path" in said
-    assert f"nearest: {nearest}" in said
+    assert said.startswith(f"data.source={source!r} is no data set and no existing path; ")
+    assert said.endswith(" allowed: digits, mnist, cifar10, cifar100, or a path")
+    assert ("did you mean" in said) == (nearest is not None)
+    assert nearest is None or f"; did you mean {nearest}? allowed: " in said
 
 
 def test_an_empty_source_is_not_the_current_folder() -> None:

@@ -23,6 +23,7 @@ from remuda import runtime
 from remuda.cell import Cell, Gan, Individual, Losses, Rivals
 from remuda.methods.cellular import carried_weights, mutated_weights
 from remuda.store import RunFolder
+from tests.runs import save_checkpoint
 from tests.tiny import (
     DCGAN,
     Population,
@@ -405,7 +406,7 @@ def test_a_parcel_is_raw_tensors_no_larger_than_weights_and_two_moments(tmp_path
     assert weights > 50_000
     assert sum(sizes.values()) <= 3 * weights + 8 * len(sizes)
     assert len(json.dumps(dict(parcel.meta))) < 1000
-    RunFolder(tmp_path).save_checkpoint(1, {0: parcel}, None)
+    save_checkpoint(RunFolder(tmp_path), 1, {0: parcel}, None)
     (file,) = tmp_path.rglob("*.safetensors")
     assert file.stat().st_size <= sum(sizes.values()) + 200 * len(sizes)
 

@@ -58,15 +58,16 @@ def test_extractors_are_loaded_once() -> None:
 
 def test_auto_takes_the_extractor_that_fits() -> None:
     auto = settings("auto")
-    assert extractor_for(auto, (1, 28, 28)) is load_extractor("digits")
-    assert extractor_for(auto, (3, 32, 32)) is None
-    assert extractor_for(auto, (2,)) is None
-    assert extractor_for(settings("none"), (1, 28, 28)) is None
+    assert extractor_for(auto, "mnist", (1, 28, 28)) is load_extractor("digits")
+    assert extractor_for(auto, "my/clothes.npz", (1, 28, 28)) is None
+    assert extractor_for(auto, "cifar10", (3, 32, 32)) is None
+    assert extractor_for(auto, "r15.txt", (2,)) is None
+    assert extractor_for(settings("none"), "mnist", (1, 28, 28)) is None
 
 
 def test_an_extractor_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"score.extractor=digits.*3x32x32; allowed: auto, none"):
-        extractor_for(settings("digits"), (3, 32, 32))
+        extractor_for(settings("digits"), "cifar10", (3, 32, 32))
 
 
 def test_the_shipped_file_is_small_and_described() -> None:

@@ -1,6 +1,19 @@
-"""Engines that carry parcels between cells."""
+"""Engines that carry messages and parcels between master, workers and cells."""
 
-from remuda.comm.base import CommManager
-from remuda.comm.local import LocalComm
+from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.comm.exchange import CancelledError, Exchange, FolderExchange, MemoryExchange
+from remuda.comm.local import LocalMaster
+from remuda.comm.process import ProcessMaster, make_shared_folder
 
-__all__ = ["CommManager", "LocalComm"]
+__all__ = [
+    "CancelledError",
+    "Exchange",
+    "FolderExchange",
+    "LocalMaster",
+    "MasterComm",
+    "MasterGoneError",
+    "MemoryExchange",
+    "ProcessMaster",
+    "WorkerComm",
+    "make_shared_folder",
+]

@@ -1,28 +1,83 @@
-"""How parcels travel between cells, without saying by what means.
+"""How master, workers and cells talk, without saying by what means.
 
-The exchange plane: a cell publishes its parcel after a round, and collects its peers' parcels of
-that round before the next. An engine decides what carries them.
+Three planes, whatever the engine: *control* (tasks, status, reports: small messages between master
+and workers), *exchange* (parcels between the cells of active workers, see `exchange.py`) and
+*results* (parcels to the master).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from remuda.cell import Parcel
+from remuda.comm.messages import Message
+from remuda.parcels import Parcel
 
 
-class CommManager(ABC):
-    """Publish and collect; every engine passes the same contract tests."""
+class MasterGoneError(Exception):
+    """The master's end of the line is closed: nobody will ask for our results any more."""
+
+
+class MasterComm(ABC):
+    """The master's end."""
 
     @abstractmethod
-    def publish(self, parcel: Parcel) -> None:
+    def workers(self) -> list[int]:
+        """All workers that were started and not dismissed."""
+
+    @abstractmethod
+    def send(self, worker: int, message: Message) -> None:
+        """Tell a worker something; a worker that is gone is told nothing, without an error."""
+
+    @abstractmethod
+    def receive(self, timeout: float) -> list[tuple[int, Message]]:
+        """What the workers said, waiting at most so long for the first word."""
+
+    @abstractmethod
+    def gone(self) -> set[int]:
+        """Workers that have certainly ended."""
+
+    @abstractmethod
+    def dismiss(self, worker: int) -> None:
+        """Make sure that a worker does no more harm, and forget it."""
+
+    @abstractmethod
+    def replace(self) -> int | None:
+        """Start one more worker; None where the engine cannot."""
+
+    @abstractmethod
+    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
+        """The parcels that these cells published for a round that they have finished."""
+
+    @abstractmethod
+    def forget(self, epoch: int, round: int) -> None:
+        """Drop parcels of other epochs and of rounds before this one; nobody will ask for them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers and leave nothing behind."""
+
+
+class WorkerComm(ABC):
+    """A worker's end."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Tell the master something."""
+
+    @abstractmethod
+    def receive(self, timeout: float) -> Message | None:
+        """What the master said, or None after the time-out; MasterGoneError when it is gone."""
+
+    @abstractmethod
+    def publish(self, epoch: int, parcel: Parcel) -> None:
         """Make a parcel readable for the cells that will ask for its round."""
 
     @abstractmethod
-    def collect(self, cells: Sequence[int], round: int) -> list[Parcel]:
-        """The parcels these cells published for this round, in the order asked for."""
+    def collect(
+        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        """The parcels these cells published for this round, in the order asked for.
 
-    @abstractmethod
-    def forget(self, round: int) -> None:
-        """Drop the parcels of rounds before this one; nobody will ask for them again."""
+        Waits for those that are not there yet; CancelledError when `cancelled` says so.
+        """

@@ -1,30 +1,115 @@
-"""All cells in one process: the baseline engine, and the fake that tests of others use."""
+"""Workers as threads of this process: the baseline engine, and the fake for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Callable, Sequence
 
-from remuda.cell import Parcel
-from remuda.comm.base import CommManager
+from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.comm.exchange import MemoryExchange
+from remuda.comm.messages import Message, Stop, decode
+from remuda.parcels import Parcel
+
+_JOIN_SECONDS = 60.0
 
 
-class LocalComm(CommManager):
-    """A dictionary of parcels. They are immutable copies, so handing out references is safe."""
+class LocalMaster(MasterComm):
+    """Starts workers as threads; each gets its end of the line."""
 
-    def __init__(self) -> None:
-        self._parcels: dict[tuple[int, int], Parcel] = {}
+    def __init__(self, serve: Callable[[WorkerComm], None], workers: int = 1) -> None:
+        self._serve = serve
+        self._exchange = MemoryExchange()
+        self._inbox: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self._outboxes: dict[int, queue.SimpleQueue[bytes | None]] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._count = 0
+        for _ in range(workers):
+            self.replace()
 
-    def publish(self, parcel: Parcel) -> None:
-        key = (parcel.cell, parcel.round)
-        if key in self._parcels:
-            raise ValueError(f"cell {parcel.cell} published round {parcel.round} twice")
-        self._parcels[key] = parcel
+    def workers(self) -> list[int]:
+        return sorted(self._threads)
 
-    def collect(self, cells: Sequence[int], round: int) -> list[Parcel]:
-        missing = [cell for cell in cells if (cell, round) not in self._parcels]
-        if missing:
-            raise LookupError(f"round {round} was not published by cells {missing}")
-        return [self._parcels[cell, round] for cell in cells]
+    def replace(self) -> int | None:
+        self._count += 1
+        number = self._count
+        outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        line = LocalWorker(number, self._exchange, outbox, self._inbox)
+        thread = threading.Thread(
+            target=self._serve, args=(line,), name=f"worker-{number}", daemon=True
+        )
+        self._outboxes[number], self._threads[number] = outbox, thread
+        thread.start()
+        return number
 
-    def forget(self, round: int) -> None:
-        self._parcels = {key: value for key, value in self._parcels.items() if key[1] >= round}
+    def send(self, worker: int, message: Message) -> None:
+        if worker in self._outboxes:
+            self._outboxes[worker].put(message.encode())
+
+    def receive(self, timeout: float) -> list[tuple[int, Message]]:
+        found = []
+        try:
+            item = self._inbox.get(timeout=timeout)
+            while True:
+                found.append((item[0], decode(item[1])))
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return found
+
+    def gone(self) -> set[int]:
+        return {number for number, thread in self._threads.items() if not thread.is_alive()}
+
+    def dismiss(self, worker: int) -> None:
+        self._outboxes.pop(worker).put(None)
+        self._threads.pop(worker)
+
+    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
+        return self._exchange.get(epoch, cells, round)
+
+    def forget(self, epoch: int, round: int) -> None:
+        self._exchange.forget(epoch, round)
+
+    def close(self) -> None:
+        threads = list(self._threads.values())
+        for worker in self.workers():
+            self.send(worker, Stop())
+        for thread in threads:
+            thread.join(_JOIN_SECONDS)
+        self._outboxes.clear()
+        self._threads.clear()
+
+
+class LocalWorker(WorkerComm):
+    """A worker's end in the same process. Messages are encoded all the same, to be checked."""
+
+    def __init__(
+        self,
+        number: int,
+        exchange: MemoryExchange,
+        inbox: queue.SimpleQueue[bytes | None],
+        outbox: queue.SimpleQueue[tuple[int, bytes]],
+    ) -> None:
+        self._number = number
+        self._exchange = exchange
+        self._inbox = inbox
+        self._outbox = outbox
+
+    def send(self, message: Message) -> None:
+        self._outbox.put((self._number, message.encode()))
+
+    def receive(self, timeout: float) -> Message | None:
+        try:
+            content = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if content is None:
+            raise MasterGoneError
+        return decode(content)
+
+    def publish(self, epoch: int, parcel: Parcel) -> None:
+        self._exchange.put(epoch, parcel)
+
+    def collect(
+        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait(epoch, cells, round, cancelled)

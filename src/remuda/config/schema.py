@@ -6,6 +6,7 @@ the allowed values from these types, so a setting is documented where it is decl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -26,6 +27,9 @@ Shape = Annotated[
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
 LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
+
+
+MOST_CELLS = 100_000
 
 
 class Settings(BaseModel):
@@ -76,10 +80,12 @@ class DataSettings(Settings):
         None, description="folder to look for data files in (also --data-dir, REMUDA_DATA)"
     )
     split: Literal["train", "test"] = Field("train", description="which split of a named data set")
-    limit: int | None = Field(None, ge=1, description="use only the first so many items")
+    limit: int | None = Field(
+        None, ge=1, description="use only so many items (of image folders: of every class by turns)"
+    )
     size: int | None = Field(None, ge=4, le=1024, description="image folders: resize to this side")
     colour: bool | None = Field(
-        None, description="image folders: colour or grey; null keeps what the files have"
+        None, description="image folders: true is colour, false grey, null what the files have"
     )
     view: Literal["all", "share", "label"] = Field(
         "all", description="what one cell sees: all data, a share (data dieting), or one label"
@@ -92,8 +98,12 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _label_goes_with_view(self) -> DataSettings:
-        if (self.label is not None) != (self.view == "label"):
-            raise ValueError("data.label goes with data.view=label, and only with it")
+        if self.view == "label" and self.label is None:
+            raise ValueError("data.view=label needs data.label, the label's number or name")
+        if self.view != "label" and self.label is not None:
+            raise ValueError(f"data.label={self.label} needs data.view=label, not {self.view}")
+        if self.view != "share" and self.share != DataSettings.model_fields["share"].default:
+            raise ValueError(f"data.share={self.share} needs data.view=share, not {self.view}")
         return self
 
 
@@ -192,6 +202,12 @@ class GridSettings(Settings):
 
     @model_validator(mode="after")
     def _is_possible(self) -> GridSettings:
+        cells = self.shape[0] * self.shape[1]
+        if cells > MOST_CELLS:
+            raise ValueError(
+                f"grid.shape={self.shape[0]}x{self.shape[1]} has {cells:,} cells; "
+                f"allowed: at most {MOST_CELLS:,}"
+            )
         self.build()
         return self
 
@@ -275,8 +291,8 @@ class ScoreSettings(Settings):
 
     extractor: Literal["auto", "digits", "none"] = Field(
         "auto",
-        description="network whose features are scored: digits (28x28 grey), none, "
-        "or auto (digits where it fits)",
+        description="network whose features are scored: digits (any 28x28 grey images), none, "
+        "or auto (digits for data digits and mnist)",
     )
     metric: Literal["fid", "fid_logits", "is", "tvd"] = Field(
         "fid", description="what ranks mixtures during and after training"
@@ -303,7 +319,9 @@ class Config(Settings):
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run")
     seed: int = Field(0, ge=0, lt=2**63, description="same seed, same weights, wherever it runs")
     rounds: int = Field(10, ge=1, description="rounds every cell trains")
-    threads: int = Field(1, ge=1, description="threads per cell; part of what makes runs equal")
+    threads: int = Field(
+        1, ge=1, le=256, description="threads per cell; part of what makes runs equal"
+    )
     data: DataSettings = Field(default_factory=DataSettings)
     network: NetworkSettings = Field(default_factory=MlpSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
@@ -336,7 +354,7 @@ class Config(Settings):
                 raise ValueError(
                     f"method.tournament_size={method.tournament_size} is larger than the "
                     f"neighbourhood of {smallest} on a {grid.rows}x{grid.columns} "
-                    f"{grid.neighbourhood} grid; allowed: 1 to {smallest}"
+                    f"{grid.neighbourhood} grid; allowed: 1 to {smallest}, or method=independent"
                 )
 
     def _check_losses(self, method: CellularSettings) -> None:
@@ -365,6 +383,23 @@ class Config(Settings):
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
                 "or network.family=mlp"
             )
+
+    def with_grid_change(
+        self,
+        round: int,
+        *,
+        shape: tuple[int, int] | None = None,
+        neighbourhood: Neighbourhood | None = None,
+        table: Sequence[Sequence[int]] | None = None,
+    ) -> Config:
+        """The same run with another grid from `round` on: how code changes the grid.
+
+        The change is part of the configuration, so a resumed run makes it too.
+        """
+        values = self.model_dump()
+        change = {"round": round, "shape": shape, "neighbourhood": neighbourhood, "table": table}
+        values["grid"]["schedule"] = [*values["grid"]["schedule"], change]
+        return Config.model_validate(values)
 
     @property
     def cells(self) -> int:

@@ -2,7 +2,16 @@
 
 from remuda.data.arrays import dataset_from_array
 from remuda.data.dataset import Dataset
-from remuda.data.load import load_dataset
+from remuda.data.load import NAMED, load_dataset
+from remuda.data.shared import open_shared_dataset, share_dataset
 from remuda.data.views import view_indices
 
-__all__ = ["Dataset", "dataset_from_array", "load_dataset", "view_indices"]
+__all__ = [
+    "NAMED",
+    "Dataset",
+    "dataset_from_array",
+    "load_dataset",
+    "open_shared_dataset",
+    "share_dataset",
+    "view_indices",
+]

@@ -156,4 +156,7 @@ def _label_names(form: _Form, path: Path) -> tuple[str, ...]:
             names = read_bytes(path).decode().split()
     if not isinstance(names, list | tuple) or len(names) != form.classes:
         raise DataError(f"{path}: expected the names of {form.classes} classes")
-    return tuple(str(name) for name in names)
+    if not all(isinstance(name, str | bytes) for name in names):
+        raise DataError(f"{path}: a class is named by no text; expected text")
+    with reading(path):
+        return tuple(name.decode() if isinstance(name, bytes) else name for name in names)

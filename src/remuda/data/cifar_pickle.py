@@ -1,13 +1,23 @@
-"""A pickle reader for CIFAR's Python files that can build arrays and containers, nothing else."""
+"""A pickle reader for CIFAR's Python files that can build arrays and containers, nothing else.
+
+A pickle may call what it names, with arguments of its choice, and may set the state of what it
+got. numpy's own callables are not made for that: `numpy.ndarray` takes any bytes for pointers. So
+every name that a pickle of arrays asks for stands for something of ours, which checks what it is
+given; only when all has been read do the arrays come into being, as copies of checked bytes.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from remuda.data.reading import read_bytes, reading
 from remuda.errors import DataError
@@ -17,18 +27,95 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a CIFAR file; a pickle that asks for more than arrays is refused."""
     data = read_bytes(path)
     with reading(path):
-        content = _ArrayUnpickler(data, path).load()
+        content = _unwrapped(_ArrayUnpickler(data, path).load(), {})
     if not isinstance(content, dict):
         raise DataError(f"{path}: holds a {type(content).__name__}; expected CIFAR's dictionary")
     return content
 
 
-def _dtype(code: str, *_flags: object) -> np.dtype[Any]:
-    # Python 2 wrote the flags as integers, which numpy now warns about; a copy is always safe.
-    dtype = np.dtype(code, copy=True)
-    if dtype.kind not in "iu":
-        raise ValueError(f"an array of {code!r}; allowed: integers")
-    return dtype
+def _unwrapped(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
+    """The value with arrays where their builders were, shared parts and cycles kept as they are."""
+    if not isinstance(value, _Array | list | dict | tuple):
+        return value
+    if id(value) not in done:
+        # With each result goes its original, which must live as long as its id is looked up.
+        if isinstance(value, _Array):
+            done[id(value)] = (value, value.array())
+        elif isinstance(value, list):
+            done[id(value)] = (value, value)
+            value[:] = [_unwrapped(part, done) for part in value]
+        elif isinstance(value, dict):
+            done[id(value)] = (value, value)
+            value.update({key: _unwrapped(part, done) for key, part in value.items()})
+        else:
+            done[id(value)] = (value, tuple(_unwrapped(part, done) for part in value))
+    return done[id(value)][1]
+
+
+class _Callable:
+    """What a pickle may call; being no class and refusing any state, it is good for no more."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *args: Any) -> Any:
+        return self._make(*args)
+
+    def __setstate__(self, _: object) -> None:
+        raise ValueError("the pickle changes a function, which is refused")
+
+
+class _Integers:
+    """Stands for a `numpy.dtype`: an integer type, of which a pickle sets the byte order."""
+
+    __slots__ = ("_code", "_order")
+
+    def __init__(self, code: str, *_flags: object) -> None:
+        if not isinstance(code, str) or not re.fullmatch("[|<>]?[iu][1248]", code):
+            raise ValueError(f"an array of {code!r}; allowed: integers")
+        self._order, self._code = code[:-2] or "|", code[-2:]
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        plain = (None, None, None, -1, -1, 0)  # no sub-array, names, fields, size, alignment, flags
+        if not isinstance(state, tuple) or state[2:] != plain or state[1] not in ("|", "<", ">"):
+            raise ValueError("a type with more than a byte order; allowed: integers")
+        self._order = state[1]
+
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self._order + self._code)
+
+
+class _Array:
+    """Stands for a `numpy.ndarray`, which a pickle makes empty and then gives its state."""
+
+    __slots__ = ("_raw", "_shape", "_transposed", "_type")
+
+    def __init__(self, kind: object, *_placeholder: object) -> None:
+        if kind is not _NDARRAY:
+            raise ValueError("an array of another kind; allowed: numpy.ndarray")
+        self._raw: bytes | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, transposed, raw = state
+        if isinstance(raw, str):  # what Python 2 wrote as bytes
+            raw = raw.encode("latin1")
+        if not isinstance(raw, bytes) or not isinstance(kind, _Integers):
+            raise ValueError("an array of other things than numbers; allowed: integers")
+        if not isinstance(shape, tuple) or not all(
+            type(side) is int and side >= 0 for side in shape
+        ):
+            raise ValueError(f"an array of shape {shape!r}; allowed: sizes from 0")
+        if math.prod(shape) * kind.dtype().itemsize != len(raw):
+            raise ValueError(f"{len(raw)} bytes for an array of shape {shape}")
+        self._raw, self._shape, self._type, self._transposed = raw, shape, kind, bool(transposed)
+
+    def array(self) -> npt.NDArray[Any]:
+        if self._raw is None:
+            raise ValueError("an array without content")
+        flat = np.frombuffer(self._raw, self._type.dtype())
+        return flat.reshape(self._shape, order="F" if self._transposed else "C").copy()
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -38,14 +125,13 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# numpy has moved this function twice; an array's own pickle says where it is now.
-_reconstruct: Any = np.empty(0).__reduce__()[0]
-_ADMITTED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("_codecs", "encode"): _encode,
+_NDARRAY = object()  # only ever an argument of _reconstruct
+_ADMITTED: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Callable(_Array),
+    ("numpy._core.multiarray", "_reconstruct"): _Callable(_Array),  # since numpy 2
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Callable(_Integers),
+    ("_codecs", "encode"): _Callable(_encode),
 }
 
 

@@ -22,21 +22,25 @@ _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 def load_folder(
     root: Path, size: int | None = None, colour: bool | None = None, limit: int | None = None
 ) -> Dataset:
-    """All images below `root`, in the order of the class folders' and the files' names."""
+    """Images below `root`, in the order of the class folders' and the files' names.
+
+    A `limit` takes the first images of every class by turns, so that the classes stay balanced: in
+    their own order, the first images of a folder would all be of its first class.
+    """
     classes = _visible(root, folders=True)
     if not classes:
         raise DataError(f"{root}: no sub-folders; expected one sub-folder of images per class")
-    files: list[Path] = []
-    labels: list[int] = []
+    found: list[tuple[int, int, Path]] = []  # place within the class, class, file
     for number, folder in enumerate(classes):
         images = [path for path in _visible(folder) if path.suffix.lower() in _SUFFIXES]
         if not images:
             raise DataError(f"{folder}: holds no images; expected {', '.join(sorted(_SUFFIXES))}")
-        files += images
-        labels += [number] * len(images)
+        found += [(place, number, path) for place, path in enumerate(images)]
+    taken = sorted(sorted(found)[:limit], key=lambda entry: (entry[1], entry[0]))
+    files = [path for _, _, path in taken]
     first = _pixels(files[0], size, colour)
-    batch = np.empty((len(files[:limit]), *first.shape), dtype=np.uint8)
-    for number, path in enumerate(files[:limit]):
+    batch = np.empty((len(files), *first.shape), dtype=np.uint8)
+    for number, path in enumerate(files):
         pixels = _pixels(path, size, colour)
         if pixels.shape != first.shape:
             raise DataError(
@@ -44,8 +48,8 @@ def load_folder(
                 "make them agree, or set data.size and data.colour"
             )
         batch[number] = pixels
-    names = tuple(folder.name for folder in classes)
-    return dataset_from_bytes(batch, np.array(labels), names, root.name, limit)
+    labels = np.array([number for _, number, _ in taken])
+    return dataset_from_bytes(batch, labels, tuple(folder.name for folder in classes), root.name)
 
 
 def _visible(folder: Path, folders: bool = False) -> list[Path]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
+from remuda.config import suggest
 from remuda.config.schema import DataSettings
 from remuda.data.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
 from remuda.data.cifar import is_cifar_folder, load_cifar, load_cifar_folder
@@ -76,13 +76,13 @@ def _find(settings: DataSettings) -> Path:
     source = Path(settings.source)
     with reading(source):
         places = [source.expanduser(), *(base / source for base in data_dirs(settings))]
-        found = next((path for path in places if path.exists()), None)
+        found = next((path for path in places if path.is_file() or path.is_dir()), None)
     if found is not None and settings.source.strip():
         return found
-    near = difflib.get_close_matches(settings.source.lower(), NAMED, n=1, cutoff=0.0)
+    hint = suggest(settings.source, NAMED) or ";"
     raise ConfigError(
-        f"data.source={settings.source!r} is no data set and no existing path; "
-        f"allowed: {', '.join(NAMED)}, or a path; nearest: {near[0]}"
+        f"data.source={settings.source!r} is no data set and no existing path{hint} "
+        f"allowed: {', '.join(NAMED)}, or a path"
     )
 
 

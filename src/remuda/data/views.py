@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 import torch
 
+from remuda.config import suggest
 from remuda.config.schema import DataSettings
 from remuda.data.dataset import Dataset
 from remuda.errors import ConfigError, DataError
@@ -57,8 +56,7 @@ def _class_of(label: int | str | None, dataset: Dataset) -> int:
     named_by_number = all(name.isdecimal() for name in names)
     if text.isdecimal() and int(text) < len(names) and not named_by_number:
         return int(text)
-    near = difflib.get_close_matches(text, names, n=1, cutoff=0.0)
+    hint = suggest(text, names) or ";"
     raise ConfigError(
-        f"data.label={label} is no label of {dataset.name}; allowed: {', '.join(names)}"
-        f"; nearest: {near[0]}"
+        f"data.label={label} is no label of {dataset.name}{hint} allowed: {', '.join(names)}"
     )

@@ -6,6 +6,8 @@ generators make the ensemble at the end. A method knows nothing of processes or 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Losses, Parcel
+from remuda.cell import Cell, Gan, Losses
 from remuda.clock import Clock
 from remuda.config import Config
 from remuda.data import Dataset, view_indices
 from remuda.grid import GridSchedule
-from remuda.metrics import Judge
+from remuda.metrics import Judge, Verdict
+from remuda.parcels import Parcel
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,25 @@ class RoundReport:
     diverged: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a message."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RoundReport:
+        """The inverse of `to_json`; a loss that was no number comes as null."""
+        losses: dict[str, Any] = {
+            name: math.nan if value is None else value for name, value in values["losses"].items()
+        }
+        return cls(**{**values, "losses": Losses(**losses)})
+
 
 @dataclass(frozen=True)
 class Recipe:
     """Which cells' generators make the ensemble, with which weights."""
 
     weights: Mapping[int, float]
-    score: float | None
+    verdict: Verdict | None  # None where nothing is scored
     reason: str
 
 

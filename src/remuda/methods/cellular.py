@@ -24,13 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Individual, Parcel, Rivals, parcel_assessment
+from remuda.cell import Cell, Gan, Individual, Rivals, parcel_assessment
 from remuda.clock import Clock
 from remuda.config import CellularSettings, Config
 from remuda.grid import GridSchedule
 from remuda.methods.base import Method, Recipe, RoundReport, report
 from remuda.metrics import Assessment, Judge
 from remuda.objectives import discriminator_loss, generator_loss, needs_real
+from remuda.parcels import Parcel
 
 # A mutated learning rate never falls below this: a network that cannot learn is a dead place.
 SMALLEST_LEARNING_RATE = 1e-6
@@ -167,10 +168,10 @@ class Cellular(Method):
         offspring: Individual | None,
         fitness: float,
     ) -> Survivor:
-        replaced_worst = offspring is not None and fitness <= max(fitnesses)
+        replaced_worst = offspring is not None and fitness < max(fitnesses)
         best = int(np.argmin(fitnesses))
         comma = self.settings.replacement == "comma" or not self.settings.selection
-        if offspring is not None and (comma or fitness <= fitnesses[best]):
+        if offspring is not None and (comma or fitness < fitnesses[best]):
             return Survivor(offspring, fitness, None, replaced_worst)
         # Without a usable offspring the cell falls back to its own last good network.
         place = 0 if comma else best
@@ -187,8 +188,8 @@ class Cellular(Method):
             candidate = mutated_weights(
                 weights, self.settings.mixture_scale, cell.choices("mixture")
             )
-            before = cell.judge.mixture_loss(assessed, weights)
-            changed = cell.judge.mixture_loss(assessed, candidate) < before
+            before = cell.judge.mixture(assessed, weights)
+            changed = cell.judge.mixture(assessed, candidate).loss < before.loss
             weights = candidate if changed else weights
         cell.memory["mixture"] = {
             str(member): weight for member, weight in zip(members, weights, strict=True)
@@ -204,19 +205,19 @@ class Cellular(Method):
             grid = self.grid.at(parcel.round)  # the one its mixture weights were evolved on
             members = grid.subpopulation(cell) if self.settings.communication else (cell,)
             weights = carried_weights(parcel.meta["memory"].get("mixture", {}), members)
-            recipe = dict(zip(members, weights, strict=True))
             found = [parcel_assessment(parcels[member]) for member in members]
             assessed: list[Assessment] = [part for part in found if part is not None]
+            verdict = None
             if judge is not None and len(assessed) == len(members):
-                loss = judge.mixture_loss(assessed, weights)
-                score: float | None = judge.mixture_score(assessed, weights)
+                verdict = judge.mixture(assessed, weights)
+                rank, by = verdict.loss, "score"
             else:
                 fitness = parcel.meta["memory"].get("fitness")
-                loss, score = (math.inf if fitness is None else fitness), None
-            recipes.append((loss, cell, recipe, score))
-        _, cell, recipe, score = min(recipes, key=lambda entry: (entry[0], entry[1]))
-        by = "score" if score is not None else "fitness"
-        return Recipe(recipe, score, f"the neighbourhood of cell {cell} has the best {by}")
+                rank, by = (math.inf if fitness is None else fitness), "fitness"
+            reason = f"the neighbourhood of cell {cell} has the best {by}"
+            recipe = Recipe(dict(zip(members, weights, strict=True)), verdict, reason)
+            recipes.append((rank, cell, recipe))
+        return min(recipes, key=lambda entry: entry[:2])[2]
 
 
 @dataclass(frozen=True)

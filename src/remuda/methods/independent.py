@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from remuda.cell import Cell, Parcel, parcel_assessment
+from remuda.cell import Cell, parcel_assessment
 from remuda.clock import Clock
 from remuda.config import IndependentSettings
 from remuda.methods.base import Method, Recipe, RoundReport, report
 from remuda.metrics import Judge
+from remuda.parcels import Parcel
 
 
 class Independent(Method):
@@ -31,15 +32,14 @@ class Independent(Method):
     def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
         settings = self.config.method
         assert isinstance(settings, IndependentSettings)
-        found = {cell: parcel_assessment(parcel) for cell, parcel in parcels.items()}
+        found = {cell: parcel_assessment(parcel) for cell, parcel in sorted(parcels.items())}
         assessed = {cell: part for cell, part in found.items() if part is not None}
-        if settings.ensemble == "uniform" or judge is None or not assessed:
-            weights = {cell: 1 / len(parcels) for cell in sorted(parcels)}
-            score = (
-                judge.mixture_score(list(assessed.values()), list(weights.values()))
-                if (judge and assessed)
-                else None
-            )
-            return Recipe(weights, score, "all cells with equal weights")
-        best = min(assessed, key=lambda cell: judge.mixture_loss([assessed[cell]], [1.0]))
-        return Recipe({best: 1.0}, assessed[best].score, f"cell {best} has the best score")
+        equal = {cell: 1 / len(parcels) for cell in found}
+        if judge is None or len(assessed) < len(found):
+            return Recipe(equal, None, "all cells with equal weights, for nothing scores them")
+        if settings.ensemble == "uniform":
+            verdict = judge.mixture(list(assessed.values()), list(equal.values()))
+            return Recipe(equal, verdict, "all cells with equal weights")
+        verdicts = {cell: judge.mixture([part], [1.0]) for cell, part in assessed.items()}
+        best = min(verdicts, key=lambda cell: verdicts[cell].loss)
+        return Recipe({best: 1.0}, verdicts[best], f"cell {best} has the best score")

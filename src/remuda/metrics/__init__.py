@@ -2,7 +2,7 @@
 
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.extractors import Extractor, Features, extractor_for, load_extractor
-from remuda.metrics.judge import Assessment, Judge
+from remuda.metrics.judge import Assessment, Judge, Verdict, spread
 from remuda.metrics.scores import (
     HIGHER_IS_BETTER,
     METRICS,
@@ -27,6 +27,7 @@ __all__ = [
     "Judge",
     "SampleStatistics",
     "Scores",
+    "Verdict",
     "classes_covered",
     "extractor_for",
     "fid",
@@ -38,6 +39,7 @@ __all__ = [
     "loss_of",
     "near_duplicates",
     "score_samples",
+    "spread",
     "tvd",
     "typical_distance",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = Path(__file__).parent / "weights"
 SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28)}
+DIGITS = ("digits", "mnist")  # the sources whose images are digits
 # Small enough that the activations of a chunk stay in the processor's cache.
 CHUNK = 100
 
@@ -61,13 +62,16 @@ def load_extractor(name: str) -> Extractor:
     return Extractor(*read_classifier(WEIGHTS / f"{name}.safetensors"))
 
 
-def extractor_for(settings: ScoreSettings, shape: tuple[int, ...]) -> Extractor | None:
-    """The extractor a run scores with, or None where none fits data of this shape."""
+def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:
+    """The extractor a run scores with, or None where none is meant for its data.
+
+    `auto` goes by the data's name: a digit classifier has no opinion on other 28x28 images.
+    """
     if settings.extractor == "none":
         return None
     if settings.extractor == "auto":
-        fitting = [name for name, fits in SHAPES.items() if fits == tuple(shape)]
-        return load_extractor(fitting[0]) if fitting else None
+        fits = source in DIGITS and tuple(shape) == SHAPES["digits"]
+        return load_extractor("digits") if fits else None
     needed = SHAPES[settings.extractor]
     if needed != tuple(shape):
         raise ConfigError(

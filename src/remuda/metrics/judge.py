@@ -33,6 +33,20 @@ class Assessment:
         return cls(SampleStatistics.from_tensors(statistics), score, int(classes), duplicates)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A score under the judge's metric, and the same as a loss: lower is better."""
+
+    score: float
+    loss: float
+
+
+def spread(count: int, most: int) -> Tensor:
+    """At most so many indices, evenly spaced: data may be sorted, by class for one."""
+    chosen = min(count, most)
+    return torch.arange(chosen) * count // chosen
+
+
 class Judge:
     """Compares samples with the real data under one metric."""
 
@@ -53,11 +67,8 @@ class Judge:
             near_duplicates(features.features, self._typical),
         )
 
-    def mixture_loss(self, parts: Sequence[Assessment], weights: Sequence[float]) -> float:
-        """How bad a weighted mixture of generators is; exact, because statistics add up."""
+    def mixture(self, parts: Sequence[Assessment], weights: Sequence[float]) -> Verdict:
+        """How good a weighted mixture of generators is; exact, because statistics add up."""
         statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
-        return loss_of(self.metric, self.real, statistics)
-
-    def mixture_score(self, parts: Sequence[Assessment], weights: Sequence[float]) -> float:
-        statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
-        return METRICS[self.metric](self.real, statistics)
+        score = METRICS[self.metric](self.real, statistics)
+        return Verdict(score, loss_of(self.metric, self.real, statistics))

@@ -1,0 +1,190 @@
+"""Workers as processes of this machine: pipes for control, shared memory for parcels and data.
+
+No port is opened. Each worker is a spawned child with a pipe to the master; parcels lie in a folder
+in shared memory. The folder is the master's and goes when the run ends; what a killed master left
+is cleared by its workers, or by the next run on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.comm.exchange import FolderExchange
+from remuda.comm.messages import LARGEST, Message, MessageError, Stop, decode
+from remuda.parcels import Parcel
+
+PREFIX = "remuda-"
+_STOP_SECONDS = 10.0
+
+
+def make_shared_folder() -> Path:
+    """A folder in memory that processes share, and that only this user may enter."""
+    memory = Path("/dev/shm")
+    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    clear_stale(root)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+
+
+def clear_stale(root: Path) -> None:
+    """Remove the folders of masters that are no more."""
+    for folder in root.glob(f"{PREFIX}*"):
+        pid = folder.name.removeprefix(PREFIX).split("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class ProcessMaster(MasterComm):
+    """Spawns the workers, and ends them."""
+
+    def __init__(
+        self, target: Callable[..., None], arguments: Sequence[Any], folder: Path, workers: int
+    ) -> None:
+        self._target = target
+        self._arguments = tuple(arguments)
+        self._folder = folder
+        self._exchange = FolderExchange(folder)
+        self._context = multiprocessing.get_context("spawn")
+        self._lines: dict[int, Connection[Any, Any]] = {}
+        self._processes: dict[int, BaseProcess] = {}
+        self._sending = threading.Lock()
+        self._count = 0
+        for _ in range(workers):
+            self.replace()
+
+    def workers(self) -> list[int]:
+        return sorted(self._processes)
+
+    def replace(self) -> int | None:
+        self._count += 1
+        number = self._count
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_child,
+            args=(self._target, self._arguments, theirs, self._folder),
+            name=f"remuda-worker-{number}",
+            daemon=True,
+        )
+        process.start()
+        theirs.close()
+        self._lines[number], self._processes[number] = ours, process
+        return number
+
+    def pid(self, worker: int) -> int | None:
+        return self._processes[worker].pid
+
+    def send(self, worker: int, message: Message) -> None:
+        line = self._lines.get(worker)
+        if line is None:
+            return
+        with self._sending, contextlib.suppress(OSError):
+            line.send_bytes(message.encode())
+
+    def receive(self, timeout: float) -> list[tuple[int, Message]]:
+        numbers = {line: number for number, line in self._lines.items() if not line.closed}
+        if not numbers:
+            time.sleep(timeout)
+            return []
+        found: list[tuple[int, Message]] = []
+        for line in wait(list(numbers), timeout):
+            assert isinstance(line, Connection)
+            try:
+                while line.poll():
+                    found.append((numbers[line], decode(line.recv_bytes(LARGEST))))
+            except (EOFError, OSError, MessageError):
+                # The line of a worker that ended, or went mad; `gone` tells.
+                line.close()
+        return found
+
+    def gone(self) -> set[int]:
+        return {
+            number
+            for number, process in self._processes.items()
+            if self._lines[number].closed or not process.is_alive()
+        }
+
+    def dismiss(self, worker: int) -> None:
+        process, line = self._processes.pop(worker), self._lines.pop(worker)
+        process.kill()  # also ends a worker that is stopped
+        process.join(_STOP_SECONDS)
+        line.close()
+
+    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
+        return self._exchange.get(epoch, cells, round)
+
+    def forget(self, epoch: int, round: int) -> None:
+        self._exchange.forget(epoch, round)
+
+    def close(self) -> None:
+        for worker in self.workers():
+            self.send(worker, Stop())
+        deadline = time.monotonic() + _STOP_SECONDS
+        for worker in self.workers():
+            self._processes[worker].join(max(0.0, deadline - time.monotonic()))
+            self.dismiss(worker)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _child(
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+    line: Connection[Any, Any],
+    folder: Path,
+) -> None:
+    """What a spawned worker runs. Ctrl-C reaches the whole terminal; the master decides what it
+    means, so workers ignore it and leave when the master's line closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    comm = ProcessWorker(line, folder)
+    target(comm, *arguments)
+    if comm.master_gone:
+        shutil.rmtree(folder, ignore_errors=True)
+    # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
+    os._exit(0)
+
+
+class ProcessWorker(WorkerComm):
+    """A worker's end of the pipe, and the shared folder."""
+
+    def __init__(self, line: Connection[Any, Any], folder: Path) -> None:
+        self._line = line
+        self._exchange = FolderExchange(folder)
+        self._sending = threading.Lock()
+        self.master_gone = False
+
+    def send(self, message: Message) -> None:
+        try:
+            with self._sending:
+                self._line.send_bytes(message.encode())
+        except OSError:
+            self.master_gone = True
+            raise MasterGoneError from None
+
+    def receive(self, timeout: float) -> Message | None:
+        try:
+            if not self._line.poll(timeout):
+                return None
+            return decode(self._line.recv_bytes(LARGEST))
+        except (EOFError, OSError):
+            self.master_gone = True
+            raise MasterGoneError from None
+
+    def publish(self, epoch: int, parcel: Parcel) -> None:
+        self._exchange.put(epoch, parcel)
+
+    def collect(
+        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)

@@ -1,0 +1,54 @@
+"""Which engine carries a run, and on how many workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remuda.comm import LocalMaster, MasterComm, ProcessMaster, make_shared_folder
+from remuda.config import Config
+from remuda.data import share_dataset
+from remuda.protocol import Patience
+from remuda.runtime.prepare import Run
+from remuda.runtime.worker import Worker, work
+from remuda.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a run is carried; never what comes out of it.
+
+    `local` trains in this process, `process` in `workers` child processes (None: as many as the
+    cores and cells allow).
+    """
+
+    name: Literal["local", "process"] = "local"
+    workers: int | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    def start(self, run: Run, folder: RunFolder) -> MasterComm:
+        """Start the workers; the caller closes what it gets."""
+        if self.name == "local":
+            return LocalMaster(lambda comm: Worker(run, folder.path, comm, self.patience).serve())
+        shared = make_shared_folder()
+        share_dataset(run.dataset, shared)
+        arguments = (run.config.model_dump_json(), str(folder.path), str(shared), self.patience)
+        # Read when a child's torch loads, so it must be set before.
+        os.environ["OMP_NUM_THREADS"] = str(run.config.threads)
+        count = self.workers or default_workers(run.config)
+        return ProcessMaster(work, arguments, shared, count)
+
+
+def choose_engine(name: str, workers: int | None, config: Config) -> Engine:
+    """The engine for a name from the command line; `auto` is processes where they can help."""
+    count = workers or default_workers(config)
+    if name == "local" or (name == "auto" and count == 1):
+        return Engine("local")
+    return Engine("process", count)
+
+
+def default_workers(config: Config) -> int:
+    """As many as the cores hold at the configured threads, and no more than there are cells."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(config.cells, cores // config.threads))

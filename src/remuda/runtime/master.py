@@ -1,0 +1,536 @@
+"""The master: gives cells to workers, watches them, and keeps the run folder true.
+
+It owns every decision and all of the run folder but the cells' own checkpoint files. A round is
+*complete* when all cells have reported it and everything it leaves is written. When a worker is
+lost, the survivors go back to the last saved round in a new *epoch*; because every draw is keyed by
+seed, cell and round, they arrive where the undisturbed run would have.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.alarms import find_alarms
+from remuda.cell import Cell, generator_weights
+from remuda.comm import MasterComm
+from remuda.comm.messages import (
+    Committed,
+    Done,
+    Failed,
+    Finished,
+    GetStatus,
+    Hello,
+    Message,
+    RunTask,
+    Save,
+    Saved,
+    Status,
+)
+from remuda.ensemble import Ensemble, Member
+from remuda.errors import DamagedError, RemudaError, StoreError
+from remuda.files import write_atomically
+from remuda.methods import Recipe, RoundReport
+from remuda.metrics import Scores, score_samples
+from remuda.parcels import Parcel
+from remuda.pictures import sheet
+from remuda.protocol import (
+    Patience,
+    Seat,
+    State,
+    Verdict,
+    acceptance_rate,
+    adopt,
+    checkpoint_due,
+    checkpoints_to_drop,
+    judge_heartbeat,
+    place,
+    sheet_due,
+)
+from remuda.runtime.observer import Observer
+from remuda.runtime.prepare import Run
+from remuda.store import RunFolder, SavedCell
+from remuda.version import __version__
+
+SHEET_SAMPLES = 64
+START_SECONDS = 120.0
+SAVE_SECONDS = 60.0
+STATUS_SECONDS = 2.0
+MOST_LOSSES = 20
+MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
+# What restoring a cell from well-formed but foreign contents may raise.
+_UNFIT = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
+
+
+class WorkerError(RemudaError):
+    """Workers that could not be started, or kept failing."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves."""
+
+    path: Path
+    picture: Path
+    ensemble: Ensemble
+    scores: Scores | None
+    acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
+    seconds: float
+
+
+class Heartbeat(threading.Thread):
+    """Asks every worker for its status in the background; the master's loop hears the answers."""
+
+    def __init__(self, comm: MasterComm, interval: float) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._comm = comm
+        self._interval = interval
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self._stopped.wait(self._interval):
+            number += 1
+            for worker in self._comm.workers():
+                self._comm.send(worker, GetStatus(number=number))
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+@dataclass
+class _WorkerRecord:
+    """What the master knows of a worker."""
+
+    seat: Seat
+    pid: int
+    heard: float
+    status: Status | None = None
+    verdict: Verdict = Verdict.WORKING
+
+
+class Master:
+    """Takes one run from where its folder stands to its result."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: RunFolder,
+        comm: MasterComm,
+        observer: Observer,
+        patience: Patience = Patience(),  # noqa: B008 - frozen
+    ) -> None:
+        self._run = run
+        self._config = run.config
+        self._folder = folder
+        self._comm = comm
+        self._observer = observer
+        self._patience = patience
+        self._records: dict[int, _WorkerRecord] = {}
+        self._placement: dict[int, tuple[int, ...]] = {}
+        self._epoch = 0
+        self._losses = 0
+        self._failures: dict[tuple[int | None, int], int] = {}
+        self._completed = 0  # the last round of which everything, events included, is done
+        self._saved = 0
+        self._loss: float | None = None  # of the last complete round
+        self._finished: set[int] = set()  # workers that have done their task of this epoch
+        self._reports: dict[int, dict[int, RoundReport]] = {}
+        self._files: dict[int, dict[int, SavedCell]] = {}
+        self._round_start = 0.0
+        self._status_written = 0.0
+
+    def run(self) -> Result:
+        """Train to the last round, whatever happens to the workers, and reduce."""
+        heartbeat = Heartbeat(self._comm, self._patience.interval)
+        try:
+            self._restore()
+            self._survey()
+            self._folder.append_event({"event": "started", "after_round": self._completed})
+            self._observer.started(self._run, self._folder.path, self._completed)
+            heartbeat.start()
+            try:
+                self._begin(place(self._costs(), self._seats()))
+                while not self._is_over():
+                    self._listen()
+                    self._watch()
+            except BaseException as error:
+                self._rescue(error)
+                raise
+            return self._finish()
+        finally:
+            if heartbeat.is_alive():
+                heartbeat.stop()
+            self._comm.close()
+            self._folder.clear_status()
+
+    def _is_over(self) -> bool:
+        busy = {worker for worker, cells in self._placement.items() if cells}
+        return self._completed == self._config.rounds and busy <= self._finished
+
+    # -------------------------------------------------------------------------- workers
+
+    def _survey(self) -> None:
+        """Wait until every worker said where it is and what it has."""
+        deadline = time.monotonic() + START_SECONDS
+        while set(self._records) != set(self._comm.workers()):
+            self._listen()
+            for worker in self._comm.gone():
+                self._comm.dismiss(worker)
+                self._records.pop(worker, None)
+            if not self._comm.workers():
+                raise WorkerError("no worker could be started; their errors are above")
+            if time.monotonic() > deadline:
+                raise WorkerError(f"workers did not start within {START_SECONDS:.0f} seconds")
+
+    def _seats(self) -> list[Seat]:
+        return [self._records[worker].seat for worker in sorted(self._records)]
+
+    def _costs(self) -> dict[int, float]:
+        """A round costs a cell its batches; they are all alike here but for their data."""
+        return {cell: float(len(view)) for cell, view in enumerate(self._run.views)}
+
+    def _begin(self, placement: dict[int, tuple[int, ...]]) -> None:
+        """Start an epoch: every worker trains its cells from the last saved round on."""
+        self._epoch += 1
+        self._placement = placement
+        self._finished.clear()
+        self._reports.clear()
+        self._files.clear()
+        self._round_start = time.perf_counter()
+        for worker, cells in placement.items():
+            if cells:
+                task = RunTask(epoch=self._epoch, cells=cells, start=self._saved)
+                self._comm.send(worker, task)
+        self._folder.append_event(
+            {
+                "event": "placed",
+                "epoch": self._epoch,
+                "after_round": self._saved,
+                "placement": {
+                    f"{worker}@{self._records[worker].seat.host}": list(cells)
+                    for worker, cells in placement.items()
+                },
+            }
+        )
+
+    def _watch(self) -> None:
+        """The heartbeat's verdicts, and what follows from them."""
+        now = time.monotonic()
+        gone = self._comm.gone()
+        lost = []
+        for worker, record in self._records.items():
+            record.verdict = judge_heartbeat(
+                now - record.heard, self._patience, gone=worker in gone
+            )
+            if record.verdict is Verdict.DEAD:
+                lost.append(worker)
+        self._write_status(now)
+        if lost:
+            self._recover(lost)
+
+    def _recover(self, lost: list[int]) -> None:
+        """Written-off workers' cells go to spares and survivors, from the last saved round."""
+        self._losses += len(lost)
+        for worker in lost:
+            record = self._records[worker]
+            silence = time.monotonic() - record.heard
+            cells = self._placement.get(worker, ())
+            self._folder.append_event(
+                {"event": "lost", "worker": worker, "silence": silence, "cells": list(cells)}
+            )
+            self._observer.warned(
+                f"worker {worker} on {record.seat.host} was lost; "
+                f"its {len(cells)} cells go on from round {self._saved} elsewhere"
+            )
+            self._comm.dismiss(worker)
+        if self._losses > MOST_LOSSES:
+            raise WorkerError(f"{self._losses} workers were lost; something is wrong here")
+        old, costs = self._placement, self._costs()
+        for worker in lost:
+            del self._records[worker]
+        if not self._records:
+            self._comm.replace()
+            self._survey()
+            placement = place(costs, self._seats())
+        else:
+            placement = adopt(old, lost, costs, self._seats())
+        self._completed = self._saved
+        self._folder.rewind_events(self._saved)
+        self._begin(placement)
+
+    # -------------------------------------------------------------------------- messages
+
+    def _listen(self) -> None:
+        for worker, message in self._comm.receive(timeout=0.1):
+            if worker in self._records:
+                self._records[worker].heard = time.monotonic()
+            self._handle(worker, message)
+
+    def _handle(self, worker: int, message: Message) -> None:
+        match message:
+            case Hello():
+                seat = Seat(worker, message.host)
+                self._records[worker] = _WorkerRecord(seat, message.pid, time.monotonic())
+            case Status() if worker in self._records:
+                self._records[worker].status = message
+                if message.cell is not None and message.epoch == self._epoch:
+                    done = message.rounds.get(message.cell, 0)
+                    self._observer.ticked(
+                        message.cell, done + 1, message.batch, max(1, message.batches)
+                    )
+            case Saved() if message.epoch == self._epoch:
+                entry = SavedCell(message.cell, message.bytes, message.sha256)
+                self._files.setdefault(message.round, {})[message.cell] = entry
+            case Done() if message.epoch == self._epoch:
+                self._report(RoundReport.from_json(message.report))
+            case Finished() if message.epoch == self._epoch:
+                self._finished.add(worker)
+            case Failed() if message.epoch == self._epoch:
+                self._failed(worker, message)
+
+    def _failed(self, worker: int, message: Failed) -> None:
+        """A task that raised: a user's error ends the run, another is a loss, but not for ever."""
+        if message.user_error:
+            raise StoreError(message.error)
+        where = (message.cell, message.round)
+        self._failures[where] = self._failures.get(where, 0) + 1
+        if self._failures[where] >= MOST_FAILURES:
+            raise WorkerError(
+                f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:\n"
+                f"{message.error}"
+            )
+        last = message.error.strip().splitlines()[-1]
+        self._observer.warned(f"worker {worker} failed in round {message.round}: {last}")
+        self._recover([worker])
+
+    # -------------------------------------------------------------------------- rounds
+
+    def _report(self, report: RoundReport) -> None:
+        judge = self._run.judge
+        alarms = find_alarms(
+            batches=report.round * report.losses.batches,
+            diverged=report.diverged,
+            discriminator_loss=report.losses.discriminator,
+            objective=self._config.training.objective,
+            classes=report.classes,
+            real_classes=int((judge.real.class_shares > 0).sum()) if judge else None,
+            duplicates=report.duplicates,
+        )
+        self._folder.append_event(
+            {
+                "event": "round",
+                "round": report.round,
+                "cell": report.cell,
+                "loss_generator": report.losses.generator,
+                "loss_discriminator": report.losses.discriminator,
+                "images": report.losses.images,
+                **report.genes,
+                "score": report.score,
+                "classes": report.classes,
+                "duplicates": report.duplicates,
+                "diverged": report.diverged,
+                **report.details,
+                "seconds": dict(report.seconds),
+                "alarms": [vars(alarm) for alarm in alarms],
+            }
+        )
+        self._observer.reported(report, alarms)
+        self._reports.setdefault(report.round, {})[report.cell] = report
+        while len(self._reports.get(self._completed + 1, {})) == self._config.cells:
+            self._complete(self._completed + 1)
+
+    def _complete(self, round: int) -> None:
+        run, rounds = self._config.run, self._config.rounds
+        recipe = self._run.method.ensemble(self._parcels(round), self._run.judge)
+        now = time.perf_counter()
+        seconds, self._round_start = now - self._round_start, now
+        self._folder.append_event(
+            {
+                "event": "population",
+                "round": round,
+                "score": recipe.verdict.score if recipe.verdict else None,
+                "mixture": dict(recipe.weights),
+                "seconds": seconds,
+            }
+        )
+        if sheet_due(round, every=run.sheet_every, rounds=rounds):
+            self._draw_sheets(round, recipe)
+        # Interrupted before this line, the round counts for nothing and is trained again;
+        # after it, all that the round leaves is there.
+        self._completed = round
+        self._loss = recipe.verdict.loss if recipe.verdict else None
+        self._comm.forget(self._epoch, round)
+        self._reports.pop(round)
+        if checkpoint_due(round, every=run.checkpoint_every, rounds=rounds):
+            self._save()
+        for worker in self._comm.workers():
+            self._comm.send(worker, Committed(epoch=self._epoch, round=round))
+        self._observer.completed(round, recipe, seconds)
+
+    def _parcels(self, round: int) -> dict[int, Parcel]:
+        """All cells' parcels of a round."""
+        indices = range(self._config.cells)
+        return dict(zip(indices, self._comm.results(indices, self._epoch, round), strict=True))
+
+    # -------------------------------------------------------------------------- disk
+
+    def _save(self) -> None:
+        """The manifest of the last complete round, whose files its workers have written."""
+        files = self._files.get(self._completed, {})
+        self._folder.complete_checkpoint(self._completed, files.values(), self._loss)
+        self._saved = self._completed
+        self._files = {round: kept for round, kept in self._files.items() if round > self._saved}
+        self._prune()
+
+    def _prune(self) -> None:
+        run = self._config.run
+        losses = {found.round: found.loss for found in self._folder.checkpoints()}
+        for old in checkpoints_to_drop(losses, keep_last=run.keep_last, keep_best=run.keep_best):
+            self._folder.drop_checkpoint(old)
+
+    def _restore(self) -> None:
+        """Go back to the newest checkpoint that can be read, or to the very beginning."""
+        self._folder.drop_incomplete_checkpoints()
+        for checkpoint in reversed(self._folder.checkpoints()):
+            try:
+                self._check_fit(self._folder.load_checkpoint(checkpoint))
+            except DamagedError as error:
+                kept = self._folder.set_aside(checkpoint)
+                self._observer.warned(
+                    f"checkpoint of round {checkpoint.round} skipped and kept as {kept.name}: "
+                    f"{' '.join(str(error).split())}"
+                )
+                continue
+            self._completed = self._saved = checkpoint.round
+            break
+        self._prune()
+        self._folder.rewind_events(self._completed)
+
+    def _check_fit(self, parcels: Mapping[int, Parcel]) -> None:
+        """Whether these parcels are this run's: tried on a cell that nobody trains."""
+        probe = Cell(0, self._config, self._run.dataset, self._run.views[0], judge=None)
+        try:
+            for cell in range(self._config.cells):
+                probe.restore(parcels[cell])
+        except _UNFIT as error:
+            raise DamagedError(f"it does not fit this run: {error}") from None
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save the last complete round before the error goes its way."""
+        if isinstance(error, StoreError):
+            return
+        if self._completed > self._saved:
+            self._save_now()
+        self._folder.append_event(
+            {"event": "stopped", "after_round": self._completed, "why": type(error).__name__}
+        )
+
+    def _save_now(self) -> None:
+        """Have the files of the last complete round written, though it was not due."""
+        for worker in self._comm.workers():
+            self._comm.send(worker, Save(round=self._completed))
+        deadline = time.monotonic() + SAVE_SECONDS
+        while len(self._files.get(self._completed, {})) < self._config.cells:
+            for _, message in self._comm.receive(timeout=0.1):
+                if isinstance(message, Saved) and message.epoch == self._epoch:
+                    entry = SavedCell(message.cell, message.bytes, message.sha256)
+                    self._files.setdefault(message.round, {})[message.cell] = entry
+            if time.monotonic() > deadline:
+                return
+        self._save()
+
+    def _write_status(self, now: float) -> None:
+        """For `remuda status`, from this or another terminal."""
+        if now - self._status_written < STATUS_SECONDS:
+            return
+        self._status_written = now
+        self._folder.write_status(
+            {
+                "time": time.time(),
+                "rounds": self._config.rounds,
+                "completed": self._completed,
+                "epoch": self._epoch,
+                "workers": [
+                    {
+                        "worker": worker,
+                        "host": record.seat.host,
+                        "pid": record.pid,
+                        "state": record.status.state if record.status else State.INACTIVE,
+                        "verdict": record.verdict,
+                        "heard": round(now - record.heard, 3),
+                        "cells": list(self._placement.get(worker, ())),
+                        "rounds": dict(record.status.rounds) if record.status else {},
+                    }
+                    for worker, record in sorted(self._records.items())
+                ],
+            }
+        )
+
+    def _draw_sheets(self, round: int, recipe: Recipe) -> None:
+        for cell in range(self._config.cells):
+            alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
+            self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
+        self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
+
+    def _sheet(self, ensemble: Ensemble) -> bytes:
+        return sheet(ensemble.sample(SHEET_SAMPLES, self._config.seed))
+
+    # -------------------------------------------------------------------------- the result
+
+    def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
+        members, dataset = sorted(recipe.weights), self._run.dataset
+        parcels = self._comm.results(members, self._epoch, round)
+        return Ensemble(
+            self._config.network,
+            dataset.shape,
+            tuple(
+                Member(parcel.cell, recipe.weights[parcel.cell], generator_weights(parcel))
+                for parcel in parcels
+            ),
+            dataset.scale,
+            dataset.offset,
+            {
+                "run": self._config.name,
+                "method": self._config.method.name,
+                "data": dataset.name,
+                "rounds": round,
+                "seed": self._config.seed,
+                "chosen": recipe.reason,
+                "remuda": __version__,
+            },
+        )
+
+    def _finish(self) -> Result:
+        recipe = self._run.method.ensemble(self._parcels(self._completed), self._run.judge)
+        ensemble = self._ensemble(recipe, self._completed)
+        scores, judge = None, self._run.judge
+        if judge is not None:
+            images = ensemble.draw(self._config.score.final_samples, self._config.seed)
+            scores = score_samples(judge.extractor, images, judge.real)
+        events = self._folder.events()
+        acceptance = acceptance_rate(events)
+        # Of all legs of the run: each round was completed once.
+        seconds = sum(event["seconds"] for event in events if event["event"] == "population")
+        target = self._folder.ensemble_path
+        ensemble.save(target)
+        picture = target / "samples.png"
+        write_atomically(picture, self._sheet(ensemble))
+        self._folder.write_result(
+            {
+                "rounds": self._completed,
+                "seconds": round(seconds, 3),
+                "mixture": dict(recipe.weights),
+                "chosen": recipe.reason,
+                "acceptance": acceptance,
+                "scores": scores.to_json() if scores else None,
+            }
+        )
+        self._folder.append_event({"event": "finished", "seconds": seconds})
+        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds)

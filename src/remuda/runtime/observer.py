@@ -1,0 +1,31 @@
+"""Who wants to know what happens in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.alarms import Alarm
+from remuda.methods import Recipe, RoundReport
+
+if TYPE_CHECKING:
+    from remuda.runtime.prepare import Run
+
+
+class Observer:
+    """Told what happens in a run; the terminal view is one. This one watches in silence."""
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        """Training starts, or goes on, after `round` rounds."""
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        """A cell is at a batch of its round."""
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        """A cell finished its round."""
+
+    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+        """All cells finished a round."""
+
+    def warned(self, message: str) -> None:
+        """Something the user should know, though the run goes on."""

@@ -1,0 +1,177 @@
+"""All a run needs, checked before anything is written, and the environment it runs in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from remuda.config import Config
+from remuda.data import NAMED, Dataset, load_dataset
+from remuda.errors import ConfigError, StoreError
+from remuda.methods import Method, build_method
+from remuda.metrics import Judge, extractor_for, spread
+from remuda.networks import check_shape
+from remuda.runtime.observer import Observer
+from remuda.store import RunFolder
+from remuda.version import __version__
+
+# Real images behind the scores: enough for stable moments, few enough to start in a second.
+REAL_SAMPLES = 10_000
+# Settings a resumed run may change: they decide where it is kept and ends, not what it trains.
+# (That data found elsewhere are the same data is checked by their fingerprint.)
+MAY_CHANGE = ("name", "rounds", "run.", "data.dir", "data.source")
+
+
+@dataclass
+class Run:
+    """A configuration with all it needs, checked, before anything is written to disk."""
+
+    config: Config
+    dataset: Dataset
+    method: Method
+    judge: Judge | None
+    views: list[torch.Tensor] = field(default_factory=list)
+
+    @classmethod
+    def prepare(
+        cls,
+        config: Config,
+        dataset: Dataset | None = None,
+        real_samples: int = REAL_SAMPLES,
+    ) -> Run:
+        dataset = dataset if dataset is not None else load_dataset(config.data)
+        check_shape(config.network, dataset.shape)
+        extractor = extractor_for(config.score, config.data.source, dataset.shape)
+        method = build_method(config)
+        views = [method.view(dataset, cell) for cell in range(config.cells)]
+        for cell, view in enumerate(views):
+            if config.training.batch_size > len(view):
+                raise ConfigError(
+                    f"training.batch_size={config.training.batch_size}: larger than the "
+                    f"{len(view)} items that cell {cell} sees of {dataset.name} "
+                    f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
+                )
+            batches = config.training.batches_per_round or len(view) // config.training.batch_size
+            if config.training.n_critic > batches:
+                raise ConfigError(
+                    f"training.n_critic={config.training.n_critic}: larger than the {batches} "
+                    f"batches of a round, so no generator would train; allowed: 1 to {batches}"
+                )
+        judge = None
+        if extractor is not None:
+            # Against what the cells see: with one label each, the others are not missing.
+            seen = torch.unique(torch.cat(views))
+            chosen = seen[spread(len(seen), real_samples)]
+            judge = Judge(extractor, dataset.items[chosen], config.score.metric)
+        return cls(config, dataset, method, judge, views)
+
+
+def anchored(config: Config) -> Config:
+    """The same configuration with absolute data paths, so that it resumes from any folder."""
+    data = config.data
+    update: dict[str, Any] = {}
+    if data.dir is not None:
+        update["dir"] = str(Path(data.dir).expanduser().absolute())
+    if data.source not in NAMED and Path(data.source).expanduser().exists():
+        update["source"] = str(Path(data.source).expanduser().absolute())
+    return config.model_copy(update={"data": data.model_copy(update=update)})
+
+
+def with_data_dir(config: Config, data_dir: Path | None) -> Config:
+    """The same configuration with its data looked for elsewhere."""
+    if data_dir is None:
+        return config
+    data = config.data.model_copy(update={"dir": str(data_dir)})
+    return config.model_copy(update={"data": data})
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Threads are part of what makes two runs equal, so the configuration decides them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def environment(run: Run) -> dict[str, Any]:
+    return {
+        "remuda": __version__,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cores": os.cpu_count(),
+        "threads": run.config.threads,
+        "config": run.config.model_dump(mode="json"),
+        "data": {
+            "name": run.dataset.name,
+            "items": len(run.dataset),
+            "fingerprint": run.dataset.fingerprint,
+        },
+    }
+
+
+def check_environment(folder: RunFolder, run: Run, observer: Observer) -> None:
+    """Refuse other data or settings; warn where other software may round differently."""
+    then: Mapping[str, Any] = folder.env()
+    now = environment(run)
+    for key, old, new in _differences(then.get("config", now["config"]), now["config"]):
+        if not key.startswith(MAY_CHANGE):
+            raise StoreError(
+                f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
+                f"now; allowed: {old}, or a new run"
+            )
+    if then.get("data", {}).get("fingerprint") != now["data"]["fingerprint"]:
+        raise StoreError(
+            f"{folder.path}: the data changed since the run started: {_described(then)} then, "
+            f"{_described(now)} now"
+        )
+    for key in ("torch", "remuda", "platform"):
+        if then.get(key) != now[key]:
+            observer.warned(
+                f"{key} was {then.get(key)} and is {now[key]}: weights may differ in the last bits"
+            )
+
+
+def _described(env: Mapping[str, Any]) -> str:
+    data = env.get("data", {})
+    return f"{data.get('items')} items of {data.get('name')} ({data.get('fingerprint')})"
+
+
+def _differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted(then.keys() | now.keys()):
+        old, new = then.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            yield prefix + name, old, new
+
+
+def _revision() -> str | None:
+    """The git revision of remuda's own source, where it is a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

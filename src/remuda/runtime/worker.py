@@ -1,0 +1,246 @@
+"""A worker: its main thread talks to the master, a second thread trains the cells it was given.
+
+The states are the article's (`protocol.State`): inactive until a *run task* comes, processing, then
+finished until the master has what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from remuda.cell import Cell
+from remuda.clock import Clock
+from remuda.comm import CancelledError, MasterGoneError, WorkerComm
+from remuda.comm.messages import (
+    Committed,
+    Done,
+    Failed,
+    Finished,
+    GetStatus,
+    Hello,
+    Message,
+    RunTask,
+    Save,
+    Saved,
+    Status,
+    Stop,
+)
+from remuda.config import Config
+from remuda.data import open_shared_dataset
+from remuda.errors import RemudaError
+from remuda.parcels import Parcel
+from remuda.protocol import (
+    Event,
+    Patience,
+    State,
+    checkpoint_due,
+    may_start,
+    must_fence,
+    next_state,
+)
+from remuda.runtime.prepare import Run, threads
+from remuda.store import RunFolder
+
+
+class Worker:
+    """Serves one master until it says stop, or is gone."""
+
+    def __init__(self, run: Run, folder: Path, comm: WorkerComm, patience: Patience) -> None:
+        self._run = run
+        self._folder = RunFolder(folder)
+        self._comm = comm
+        self._patience = patience
+        self._state = State.INACTIVE
+        self._task: _Task | None = None
+        self._heard = time.monotonic()
+
+    def serve(self) -> None:
+        """Answer the master until the run is over."""
+        self._comm.send(_hello())
+        try:
+            while not self._must_leave():
+                message = self._comm.receive(timeout=0.2)
+                if message is None:
+                    continue
+                self._heard = time.monotonic()
+                if isinstance(message, Stop):
+                    return
+                self._handle(message)
+        except MasterGoneError:
+            return
+        finally:
+            self._drop_task()
+
+    def _must_leave(self) -> bool:
+        """A worker that slept too long was written off: it must not touch the run any more."""
+        return must_fence(time.monotonic() - self._heard, self._patience)
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case RunTask():
+                self._drop_task()
+                self._state = next_state(self._state, Event.RUN_TASK)
+                self._task = _Task(message, self._run, self._folder, self._comm)
+                self._task.start()
+            case Committed():
+                if self._task is not None and message.epoch == self._task.epoch:
+                    self._task.commit(message.round)
+            case Save():
+                if self._task is not None:
+                    self._task.save(message.round)
+            case GetStatus():
+                self._comm.send(self._status(message.number))
+
+    def _status(self, number: int) -> Status:
+        task = self._task
+        if task is None:
+            return Status(number=number, state=self._state, epoch=0, rounds={})
+        if task.finished and self._state is State.PROCESSING:
+            self._state = next_state(self._state, Event.LAST_ROUND)
+        cell, batch, batches = task.at
+        return Status(
+            number=number,
+            state=self._state,
+            epoch=task.epoch,
+            rounds=dict(task.rounds),
+            cell=cell,
+            batch=batch,
+            batches=batches,
+        )
+
+    def _drop_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task.join()
+            self._task = None
+
+
+class _Task(threading.Thread):
+    """Trains some cells from a checkpoint to the last round."""
+
+    def __init__(self, task: RunTask, run: Run, folder: RunFolder, comm: WorkerComm) -> None:
+        super().__init__(name="trainer", daemon=True)
+        self.epoch = task.epoch
+        self.finished = False
+        self.rounds = dict.fromkeys(task.cells, task.start)
+        self.at: tuple[int | None, int, int] = (None, 0, 0)
+        self._start_round = task.start
+        self._run = run
+        self._folder = folder
+        self._comm = comm
+        self._cancelled = threading.Event()
+        self._committed = task.start
+        self._progress = threading.Condition()
+        self._recent: dict[tuple[int, int], Parcel] = {}  # those of rounds not yet forgotten
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def commit(self, round: int) -> None:
+        """A round is complete everywhere."""
+        with self._progress:
+            self._committed = round
+            self._recent = {key: kept for key, kept in self._recent.items() if key[1] >= round}
+            self._progress.notify_all()
+
+    def run(self) -> None:
+        try:
+            self._train()
+            self.finished = True
+            self._comm.send(Finished(epoch=self.epoch))
+        except (CancelledError, MasterGoneError):
+            return
+        except BaseException as error:
+            cell = self.at[0]
+            user = isinstance(error, RemudaError)
+            text = str(error) if user else traceback.format_exc()
+            number = self.rounds.get(cell, 0) + 1 if cell is not None else self._start_round
+            self._comm.send(
+                Failed(epoch=self.epoch, cell=cell, round=number, error=text, user_error=user)
+            )
+
+    def _train(self) -> None:
+        cells = [self._cell(index) for index in sorted(self.rounds)]
+        for cell in cells:
+            self._publish(cell)
+        for round in range(self._start_round + 1, self._run.config.rounds + 1):
+            for cell in cells:
+                self._advance(cell, round)
+
+    def _cell(self, index: int) -> Cell:
+        run = self._run
+        cell = Cell(index, run.config, run.dataset, run.views[index], run.judge)
+        if self._start_round > 0:
+            cell.restore(self._folder.load_cell(self._start_round, index))
+        cell.tick = lambda batch, batches: self._tick(index, batch, batches)
+        return cell
+
+    def _tick(self, cell: int, batch: int, batches: int) -> None:
+        self.at = (cell, batch, batches)
+        if self._cancelled.is_set():
+            raise CancelledError
+
+    def _advance(self, cell: Cell, round: int) -> None:
+        self._tick(cell.index, 0, 1)
+        with self._progress:
+            while not may_start(round, self._committed):
+                self._progress.wait(timeout=0.1)
+                self._tick(cell.index, 0, 1)
+        clock = Clock()
+        cell.round = round
+        with clock.routine("gather"):
+            peers = self._run.method.peers(cell.index, round)
+            parcels = self._comm.collect(self.epoch, peers, round - 1, self._cancelled.is_set)
+        report = self._run.method.advance(cell, parcels, clock)
+        parcel = self._publish(cell)
+        settings = self._run.config
+        if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
+            self._write(parcel)
+        self.rounds[cell.index] = round
+        self._comm.send(Done(epoch=self.epoch, report=report.to_json()))
+
+    def _publish(self, cell: Cell) -> Parcel:
+        parcel = cell.parcel()
+        with self._progress:
+            self._recent[parcel.cell, parcel.round] = parcel
+        self._comm.publish(self.epoch, parcel)
+        return parcel
+
+    def save(self, round: int) -> None:
+        """Write the files of a round that was not due, from the parcels still at hand."""
+        for cell in self.rounds:
+            parcel = self._recent.get((cell, round))
+            if parcel is not None:
+                self._write(parcel)
+
+    def _write(self, parcel: Parcel) -> None:
+        saved = self._folder.save_cell(parcel)
+        self._comm.send(
+            Saved(
+                epoch=self.epoch,
+                cell=parcel.cell,
+                round=parcel.round,
+                bytes=saved.bytes,
+                sha256=saved.sha256,
+            )
+        )
+
+
+def work(comm: WorkerComm, config: str, folder: str, data: str, patience: Patience) -> None:
+    """What a worker process runs: prepare from what the master shared, then serve."""
+    settings = Config.model_validate_json(config)
+    with threads(settings.threads):
+        run = Run.prepare(settings, open_shared_dataset(Path(data)))
+        Worker(run, Path(folder), comm, patience).serve()
+
+
+def _hello() -> Hello:
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Hello(
+        host=platform.node(), pid=os.getpid(), cores=len(os.sched_getaffinity(0)), memory=pages
+    )

@@ -1,0 +1,189 @@
+"""Same weights on every engine, and no fault of a worker changes them. Real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda import runtime
+from remuda.config import Config, load_config
+from remuda.methods import METHODS
+from remuda.protocol import Patience
+from remuda.runtime import Engine, Observer
+from remuda.runtime.master import WorkerError
+from tests.runs import Command, happenings, remuda, tiny, tree, write_data
+
+from .faulty import FaultyEngine
+
+QUICK = Patience(interval=0.1, delayed=0.5, dead=3.0)
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data") / "images.npz")
+
+
+def settings(data: Path, run: Path, *more: str) -> Config:
+    source, *overrides = tiny(data, run, f"rounds={ROUNDS}", *more)
+    return load_config(source, overrides)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    runtime.train(settings(data, run), engine=Engine("local"))
+    return run
+
+
+def check_equal(run: Path, undisturbed: Path) -> None:
+    assert tree(run) == tree(undisturbed)
+    assert in_order(run) == in_order(undisturbed)
+    check_nothing_is_left()
+
+
+def in_order(run: Path) -> list[dict[str, Any]]:
+    """What happened; workers report in the order they finish."""
+    return sorted(happenings(run), key=lambda event: (event["round"], event.get("cell", -1)))
+
+
+def check_nothing_is_left() -> None:
+    """No shared memory and no process of a run that this process carried."""
+    assert not list(Path("/dev/shm").glob(f"remuda-{os.getpid()}-*"))
+    assert not [pid for pid in children(os.getpid()) if "spawn_main" in command_line(pid)]
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in found for child in path.read_text().split()]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+class Remembering(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_local_and_process_engines_give_the_same_weights(
+    method: str, tmp_path: Path, data: Path
+) -> None:
+    runs = {}
+    for engine in (Engine("local"), Engine("process", 1), Engine("process", 2)):
+        run = tmp_path / f"{engine.name}-{engine.workers}"
+        source, *overrides = tiny(data, run)
+        rest = [word for word in overrides if not word.startswith("method.")]
+        runtime.train(load_config(source, [*rest, f"method={method}"]), engine=engine)
+        runs[run] = tree(run)
+    first, *others = runs.values()
+    assert all(other == first for other in others)
+    check_nothing_is_left()
+
+
+def test_more_workers_than_cells_leave_spares(
+    tmp_path: Path, data: Path, undisturbed: Path
+) -> None:
+    run = tmp_path / "run"
+    runtime.train(settings(data, run), engine=Engine("process", 4))
+    check_equal(run, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "killed while training",
+        "killed while publishing",
+        "killed while writing a checkpoint",
+        "killed after its last round",
+        "hung",
+        "raises",
+    ],
+)
+def test_a_fault_of_a_worker_costs_time_but_changes_nothing(
+    fault: str, tmp_path: Path, data: Path, undisturbed: Path
+) -> None:
+    observer, run = Remembering(), tmp_path / "run"
+    engine = FaultyEngine("process", 2, QUICK, fault)
+    runtime.train(settings(data, run), observer, engine=engine)
+    assert (tmp_path / "met" / "0").exists()
+    assert any("was lost" in warning for warning in observer.warnings)
+    check_equal(run, undisturbed)
+
+
+def test_two_workers_lost_at_once(tmp_path: Path, data: Path, undisturbed: Path) -> None:
+    observer, run = Remembering(), tmp_path / "run"
+    engine = FaultyEngine("process", 3, QUICK, "killed while training", victims=2)
+    runtime.train(settings(data, run), observer, engine=engine)
+    assert len([warning for warning in observer.warnings if "was lost" in warning]) == 2
+    check_equal(run, undisturbed)
+
+
+def test_the_only_worker_lost_is_replaced(tmp_path: Path, data: Path, undisturbed: Path) -> None:
+    run = tmp_path / "run"
+    engine = FaultyEngine("process", 1, QUICK, "killed while training")
+    runtime.train(settings(data, run), engine=engine)
+    check_equal(run, undisturbed)
+
+
+def test_checkpoints_every_third_round_are_enough_to_recover(tmp_path: Path, data: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    more = "run.checkpoint_every=3"
+    runtime.train(settings(data, undisturbed, more))
+    engine = FaultyEngine("process", 2, QUICK, "killed while training")
+    runtime.train(settings(data, run, more), engine=engine)
+    check_equal(run, undisturbed)
+
+
+def test_a_slow_worker_is_waited_for(tmp_path: Path, data: Path, undisturbed: Path) -> None:
+    observer, run = Remembering(), tmp_path / "run"
+    runtime.train(settings(data, run), observer, engine=FaultyEngine("process", 2, QUICK, "slow"))
+    assert observer.warnings == []
+    check_equal(run, undisturbed)
+
+
+def test_a_cell_that_always_fails_ends_the_run_with_its_error(tmp_path: Path, data: Path) -> None:
+    engine = FaultyEngine("process", 2, QUICK, "always raises")
+    with pytest.raises(WorkerError, match=r"cell 0 failed 3 times in round 2(.|\n)*a real bug"):
+        runtime.train(settings(data, tmp_path / "run"), engine=engine)
+    check_nothing_is_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_master_that_is_ended_takes_its_workers_along_and_resumes(
+    number: signal.Signals, tmp_path: Path, data: Path
+) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    more = ("rounds=30", "training.batches_per_round=20", "run.sheet_every=0")
+    words = tiny(data, run, *more)
+    train = Command(tmp_path, "train", *words, "--engine", "process", "--workers", "2", "--plain")
+    train.wait_for("round    3/30")
+    assert train.pid is not None
+    workers = children(train.pid)
+    assert len([pid for pid in workers if "spawn_main" in command_line(pid)]) == 2
+    train.send(number)
+    code = train.wait()
+    assert code == (-number if number is signal.SIGKILL else 128 + number)
+    deadline = time.monotonic() + 20
+    while any("spawn_main" in command_line(pid) for pid in workers):
+        assert time.monotonic() < deadline, "orphans"
+        time.sleep(0.05)
+    assert not list(Path("/dev/shm").glob(f"remuda-{train.pid}-*"))
+    code, _, errors = remuda(tmp_path, "resume", str(run), "--engine", "local")
+    assert code == 0, errors
+    assert remuda(tmp_path, "train", *tiny(data, undisturbed, *more))[0] == 0
+    assert tree(run) == tree(undisturbed)
+    assert in_order(run) == in_order(undisturbed)

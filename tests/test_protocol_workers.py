@@ -1,0 +1,137 @@
+"""Decisions about workers: states, verdicts, placement, adoption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.protocol import (
+    TRANSITIONS,
+    Event,
+    Patience,
+    ProtocolError,
+    Seat,
+    State,
+    Verdict,
+    adopt,
+    judge_heartbeat,
+    may_start,
+    must_fence,
+    next_state,
+    place,
+    transition_table,
+)
+
+costs_of_cells = st.dictionaries(st.integers(0, 40), st.floats(0.5, 100), min_size=1, max_size=25)
+seats_of_workers = st.lists(
+    st.builds(Seat, st.integers(1, 30), st.sampled_from(["a", "b"]), st.integers(1, 8)),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda seat: seat.worker,
+)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_every_pair_of_state_and_event_is_a_transition_or_refused(
+    state: State, event: Event
+) -> None:
+    expected = {
+        (State.INACTIVE, Event.RUN_TASK): State.PROCESSING,
+        (State.PROCESSING, Event.RUN_TASK): State.PROCESSING,
+        (State.FINISHED, Event.RUN_TASK): State.PROCESSING,
+        (State.PROCESSING, Event.LAST_ROUND): State.FINISHED,
+    }
+    if (state, event) in expected:
+        assert next_state(state, event) is expected[state, event]
+    else:
+        with pytest.raises(ProtocolError, match=f"{state} cannot take '{event}'"):
+            next_state(state, event)
+
+
+def test_the_table_in_the_docs_is_drawn_from_the_code() -> None:
+    docs = Path(__file__).parents[1] / "docs" / "parallel.md"
+    assert transition_table() in docs.read_text("utf-8")
+    assert transition_table().count("→") == len(TRANSITIONS)
+
+
+def test_silence_is_first_a_delay_and_then_death() -> None:
+    patience = Patience(interval=1, delayed=5, dead=60)
+    found = [judge_heartbeat(silence, patience) for silence in (0, 5, 5.1, 60, 60.1)]
+    assert found == [
+        Verdict.WORKING,
+        Verdict.WORKING,
+        Verdict.DELAYED,
+        Verdict.DELAYED,
+        Verdict.DEAD,
+    ]
+    assert judge_heartbeat(0, patience, gone=True) is Verdict.DEAD
+
+
+@given(st.floats(0, 1000), st.floats(1, 500))
+def test_a_worker_gives_up_before_its_master_writes_it_off(silence: float, dead: float) -> None:
+    patience = Patience(dead=dead)
+    if judge_heartbeat(silence, patience) is Verdict.DEAD:
+        assert must_fence(silence, patience)
+
+
+@given(costs_of_cells, seats_of_workers)
+def test_every_cell_is_placed_exactly_once_and_order_does_not_matter(
+    costs: dict[int, float], seats: list[Seat]
+) -> None:
+    placed = place(costs, seats)
+    assert sorted(cell for cells in placed.values() for cell in cells) == sorted(costs)
+    assert set(placed) == {seat.worker for seat in seats}
+    assert place(dict(reversed(list(costs.items()))), list(reversed(seats))) == placed
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_equal_cells_on_equal_workers_differ_by_at_most_one(cells: int, workers: int) -> None:
+    seats = [Seat(worker) for worker in range(workers)]
+    sizes = [len(own) for own in place(dict.fromkeys(range(cells), 3.0), seats).values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_host_with_more_cores_gets_more() -> None:
+    seats = [Seat(1, "small", cores=1), Seat(2, "large", cores=3)]
+    sizes = {worker: len(own) for worker, own in place(dict.fromkeys(range(8), 1.0), seats).items()}
+    assert sizes == {1: 2, 2: 6}
+
+
+def test_costly_cells_are_spread() -> None:
+    placed = place({0: 10.0, 1: 10.0, 2: 1.0, 3: 1.0}, [Seat(1), Seat(2)])
+    assert placed == {1: (0, 2), 2: (1, 3)}
+
+
+@given(costs_of_cells, seats_of_workers, st.data())
+def test_adoption_moves_only_the_lost_cells(
+    costs: dict[int, float], seats: list[Seat], data: st.DataObject
+) -> None:
+    lost = data.draw(
+        st.sets(st.sampled_from([seat.worker for seat in seats]), max_size=len(seats) - 1)
+    )
+    before = place(costs, seats)
+    after = adopt(before, lost, costs, seats)
+    assert set(after) == {seat.worker for seat in seats} - lost
+    assert sorted(cell for cells in after.values() for cell in cells) == sorted(costs)
+    assert all(set(before[worker]) <= set(cells) for worker, cells in after.items())
+
+
+def test_spares_adopt_first() -> None:
+    placement = {1: (0,), 2: (1,), 3: (), 4: ()}
+    seats = [Seat(worker) for worker in placement]
+    assert adopt(placement, {1}, {0: 1.0, 1: 1.0}, seats) == {2: (1,), 3: (0,), 4: ()}
+
+
+def test_nobody_left_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no worker is left"):
+        adopt({1: (0,)}, {1}, {0: 1.0}, [Seat(1)])
+    with pytest.raises(ValueError, match="no workers"):
+        place({0: 1.0}, [])
+
+
+def test_a_cell_runs_one_round_ahead_of_the_slowest_and_no_further() -> None:
+    assert [may_start(round, committed=3) for round in (4, 5, 6)] == [True, True, False]
