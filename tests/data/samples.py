@@ -39,7 +39,7 @@ def write_mnist(folder: Path, part: str = "train", count: int = 12, compress: bo
     for name, array in (("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)):
         data = idx_bytes(array)
         path = folder / f"{part}-{name}{'.gz' if compress else ''}"
-        path.write_bytes(gzip.compress(data) if compress else data)
+        path.write_bytes(gzip.compress(data, mtime=0) if compress else data)
     return images
 
 

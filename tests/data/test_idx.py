@@ -38,8 +38,8 @@ def test_labels_are_found_beside_the_images(
 ) -> None:
     images = tmp_path / f"my-images-idx3-ubyte{'.gz' if compress else ''}"
     labels = tmp_path / f"my-labels-idx1-ubyte{'.gz' if compress_labels else ''}"
-    images.write_bytes(gzip.compress(IMAGES) if compress else IMAGES)
-    labels.write_bytes(gzip.compress(LABELS) if compress_labels else LABELS)
+    images.write_bytes(gzip.compress(IMAGES, mtime=0) if compress else IMAGES)
+    labels.write_bytes(gzip.compress(LABELS, mtime=0) if compress_labels else LABELS)
     dataset = load(images)
     assert dataset.shape == (1, 5, 6)
     assert dataset.labels is not None
@@ -61,12 +61,12 @@ def test_images_under_any_name_need_no_labels(tmp_path: Path) -> None:
     [
         ("a-idx3-ubyte", b"", "empty"),
         ("a-idx3-ubyte.gz", b"", "empty"),
-        ("a-idx3-ubyte.gz", gzip.compress(b""), "empty"),
-        ("a-idx3-ubyte.gz", gzip.compress(IMAGES[:-1]), "truncated"),
+        ("a-idx3-ubyte.gz", gzip.compress(b"", mtime=0), "empty"),
+        ("a-idx3-ubyte.gz", gzip.compress(IMAGES[:-1], mtime=0), "truncated"),
         ("a-idx3-ubyte.gz", IMAGES, "no gzip file"),
         ("a-idx3-ubyte.gz", b"<html>not found</html>", "no gzip file"),
-        ("a-idx3-ubyte.gz", gzip.compress(IMAGES)[:-9], "damaged"),
-        ("a-idx3-ubyte.gz", gzip.compress(IMAGES)[:12] + b"\xff" * 30, "damaged"),
+        ("a-idx3-ubyte.gz", gzip.compress(IMAGES, mtime=0)[:-9], "damaged"),
+        ("a-idx3-ubyte.gz", gzip.compress(IMAGES, mtime=0)[:12] + b"\xff" * 30, "damaged"),
         ("a-idx3-ubyte", b"hello, world", "no idx file"),
         ("a-idx3-ubyte", b"\0\0\x08", "no idx file"),
         ("a-idx3-ubyte", LABELS, r"holds labels \(idx1\); expected images"),

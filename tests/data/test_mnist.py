@@ -145,9 +145,17 @@ def test_an_unwritable_cache_is_an_error_that_says_so(
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        (IMAGES, gzip.compress(idx_bytes(random_bytes(12, 32, 32))), r"\(32, 32\)"),
-        (IMAGES, gzip.compress(idx_bytes(random_bytes(11, 28, 28))), "12 labels for 11 items"),
-        (LABELS, gzip.compress(idx_bytes(np.full(12, 10, np.uint8))), "label 10 of item 0"),
+        (IMAGES, gzip.compress(idx_bytes(random_bytes(12, 32, 32)), mtime=0), r"\(32, 32\)"),
+        (
+            IMAGES,
+            gzip.compress(idx_bytes(random_bytes(11, 28, 28)), mtime=0),
+            "12 labels for 11 items",
+        ),
+        (
+            LABELS,
+            gzip.compress(idx_bytes(np.full(12, 10, np.uint8)), mtime=0),
+            "label 10 of item 0",
+        ),
         (LABELS, b"", "empty"),
         (IMAGES, b"<html>", "no gzip file"),
     ],
