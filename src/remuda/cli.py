@@ -181,7 +181,11 @@ def _watched(plain: bool) -> Iterator[View]:
         if len(received) != 2:
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
-    previous = [(number, signal.signal(number, stop)) for number in (signal.SIGINT, signal.SIGTERM)]
+    # A closed terminal is a reason to stop, unless nohup says it is none.
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = [(number, signal.signal(number, stop)) for number in numbers]
     view = make_view(Console(), plain)
     try:
         with view:

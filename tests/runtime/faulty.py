@@ -32,7 +32,7 @@ class FaultyEngine(Engine):
     victims: int = 1
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
-        shared = make_shared_folder()
+        shared = make_shared_folder(0)
         share_dataset(run.dataset, shared)
         arguments = (
             run.config.model_dump_json(),

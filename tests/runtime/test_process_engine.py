@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from remuda import runtime
+from remuda.comm import LocalMaster, make_shared_folder, remove_shared_folder
+from remuda.comm.messages import Message
+from remuda.comm.process import clear_stale
 from remuda.config import Config, load_config
 from remuda.methods import METHODS
 from remuda.protocol import Patience
 from remuda.runtime import Engine, Observer
-from remuda.runtime.master import WorkerError
+from remuda.runtime.master import Heartbeat, WorkerError
+from remuda.store import RunFolder
 from tests.runs import Command, happenings, remuda, tiny, tree, write_data
 
 from .faulty import FaultyEngine
@@ -187,3 +191,64 @@ def test_a_master_that_is_ended_takes_its_workers_along_and_resumes(
     assert remuda(tmp_path, "train", *tiny(data, undisturbed, *more))[0] == 0
     assert tree(run) == tree(undisturbed)
     assert in_order(run) == in_order(undisturbed)
+
+
+def test_a_signal_to_the_whole_job_loses_no_complete_round(tmp_path: Path, data: Path) -> None:
+    """As schedulers send it, to master and workers at once, when no checkpoint was due."""
+    run = tmp_path / "run"
+    more = ("rounds=40", "training.batches_per_round=20", "run.checkpoint_every=40")
+    words = tiny(data, run, *more, "run.sheet_every=0")
+    train = Command(tmp_path, "train", *words, "--engine", "process", "--workers", "2", "--plain")
+    train.wait_for("round    2/40")
+    assert train.pid is not None
+    for pid in (*children(train.pid), train.pid):
+        os.kill(pid, signal.SIGTERM)
+    assert train.wait() == 128 + signal.SIGTERM
+    (checkpoint,) = RunFolder(run).checkpoints()
+    assert f"{checkpoint.round} of 40 rounds are complete and saved" in train.said
+    assert len(RunFolder(run).load_checkpoint(checkpoint)) == 3
+
+
+def test_a_closed_terminal_saves_what_is_complete(tmp_path: Path, data: Path) -> None:
+    run = tmp_path / "run"
+    more = ("rounds=40", "training.batches_per_round=20", "run.checkpoint_every=40")
+    train = Command(tmp_path, "train", *tiny(data, run, *more, "run.sheet_every=0"), "--plain")
+    train.wait_for("round    2/40")
+    train.send(signal.SIGHUP)
+    assert train.wait() == 128 + signal.SIGHUP
+    assert len(RunFolder(run).checkpoints()) == 1
+
+
+def test_a_heartbeat_asks_a_silent_worker_only_once() -> None:
+    """A line that nobody reads must not fill up and block the master."""
+    asked: list[int] = []
+
+    class Silent(LocalMaster):
+        def send(self, worker: int, message: Message) -> None:
+            asked.append(worker)
+
+    comm = Silent(lambda _comm: time.sleep(1), workers=1)
+    heartbeat = Heartbeat(comm, interval=0.01)
+    heartbeat.start()
+    time.sleep(0.3)
+    assert asked == [1]
+    heartbeat.answered(1)
+    time.sleep(0.1)
+    heartbeat.stop()
+    assert asked == [1, 1]
+
+
+def test_folders_of_living_masters_are_not_stale_and_those_of_dead_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    alive = make_shared_folder(2**60)  # no memory has so much room: it lies on disk
+    assert alive.parent == tmp_path
+    dead = tmp_path / "remuda-1-dead"
+    dead.mkdir()
+    (dead / "alive").touch()
+    clear_stale(tmp_path)
+    assert alive.exists()
+    assert not dead.exists()
+    remove_shared_folder(alive)
+    assert not alive.exists()

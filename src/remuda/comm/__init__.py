@@ -3,7 +3,7 @@
 from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
 from remuda.comm.exchange import CancelledError, Exchange, FolderExchange, MemoryExchange
 from remuda.comm.local import LocalMaster
-from remuda.comm.process import ProcessMaster, make_shared_folder
+from remuda.comm.process import ProcessMaster, make_shared_folder, remove_shared_folder
 
 __all__ = [
     "CancelledError",
@@ -16,4 +16,5 @@ __all__ = [
     "ProcessMaster",
     "WorkerComm",
     "make_shared_folder",
+    "remove_shared_folder",
 ]

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from remuda.errors import StoreError
 from remuda.parcels import Parcel, decode_parcel, encode_parcel
 
 _POLL_SECONDS = 0.002
@@ -99,13 +100,15 @@ class FolderExchange(Exchange):
         target = self._path(epoch, parcel.cell, parcel.round)
         target.parent.mkdir(exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
-        part.write_bytes(encode_parcel(parcel))
         try:
+            part.write_bytes(encode_parcel(parcel))
             os.link(part, target)
         except FileExistsError:
             raise ValueError(f"cell {parcel.cell} published round {parcel.round} twice") from None
+        except OSError as error:
+            raise StoreError(f"{target}: cannot be written: {error.strerror or error}") from None
         finally:
-            part.unlink()
+            part.unlink(missing_ok=True)
 
     def get(self, epoch: int, cells: Sequence[int], round: int) -> list[Parcel]:
         found = []

@@ -43,8 +43,10 @@ class LocalMaster(MasterComm):
         return number
 
     def send(self, worker: int, message: Message) -> None:
-        if worker in self._outboxes:
-            self._outboxes[worker].put(message.encode())
+        # The heartbeat asks while the master may dismiss: look only once.
+        outbox = self._outboxes.get(worker)
+        if outbox is not None:
+            outbox.put(message.encode())
 
     def receive(self, timeout: float) -> list[tuple[int, Message]]:
         found = []

@@ -43,13 +43,6 @@ class GetStatus(Message):
     number: int
 
 
-class Save(Message):
-    """Write the files of this round's checkpoint, though it is not due."""
-
-    kind: Literal["save"] = "save"
-    round: int
-
-
 class Committed(Message):
     """A round is complete everywhere: workers may run so much further ahead, and forget it."""
 
@@ -128,17 +121,7 @@ class Failed(Message):
 
 
 AnyMessage = Annotated[
-    RunTask
-    | GetStatus
-    | Save
-    | Committed
-    | Stop
-    | Hello
-    | Status
-    | Saved
-    | Done
-    | Finished
-    | Failed,
+    RunTask | GetStatus | Committed | Stop | Hello | Status | Saved | Done | Finished | Failed,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyMessage)

@@ -8,13 +8,16 @@ is cleared by its workers, or by the next run on this machine.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -27,23 +30,49 @@ from remuda.comm.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parcels import Parcel
 
 PREFIX = "remuda-"
+_ALIVE = "alive"
+_held: dict[Path, int] = {}  # the locks of this process's folders
 _STOP_SECONDS = 10.0
 
 
-def make_shared_folder() -> Path:
-    """A folder in memory that processes share, and that only this user may enter."""
-    memory = Path("/dev/shm")
-    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+def make_shared_folder(size: int) -> Path:
+    """A folder in memory that processes share, and that only this user may enter.
+
+    Where memory has no room for `size` bytes (containers often have little), it lies on disk.
+    """
+    memory, disk = Path("/dev/shm"), Path(tempfile.gettempdir())
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > size
+    root = memory if roomy else disk
     clear_stale(root)
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
+    # Held while this process lives: a process id says nothing in another container.
+    descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    _held[folder] = descriptor
+    return folder
+
+
+def remove_shared_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    descriptor = _held.pop(folder, None)
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def clear_stale(root: Path) -> None:
     """Remove the folders of masters that are no more."""
     for folder in root.glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).split("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+        try:
+            descriptor = os.open(folder / _ALIVE, os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
 
 
 class ProcessMaster(MasterComm):
@@ -61,8 +90,12 @@ class ProcessMaster(MasterComm):
         self._processes: dict[int, BaseProcess] = {}
         self._sending = threading.Lock()
         self._count = 0
-        for _ in range(workers):
-            self.replace()
+        try:
+            for _ in range(workers):
+                self.replace()
+        except BaseException:
+            self.close()
+            raise
 
     def workers(self) -> list[int]:
         return sorted(self._processes)
@@ -73,7 +106,7 @@ class ProcessMaster(MasterComm):
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=_child,
-            args=(self._target, self._arguments, theirs, self._folder),
+            args=(self._target, self._arguments, theirs, self._folder, os.getpid()),
             name=f"remuda-worker-{number}",
             daemon=True,
         )
@@ -105,7 +138,8 @@ class ProcessMaster(MasterComm):
                     found.append((numbers[line], decode(line.recv_bytes(LARGEST))))
             except (EOFError, OSError, MessageError):
                 # The line of a worker that ended, or went mad; `gone` tells.
-                line.close()
+                with self._sending:
+                    line.close()
         return found
 
     def gone(self) -> set[int]:
@@ -119,7 +153,8 @@ class ProcessMaster(MasterComm):
         process, line = self._processes.pop(worker), self._lines.pop(worker)
         process.kill()  # also ends a worker that is stopped
         process.join(_STOP_SECONDS)
-        line.close()
+        with self._sending:
+            line.close()
 
     def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
         return self._exchange.get(epoch, cells, round)
@@ -134,7 +169,7 @@ class ProcessMaster(MasterComm):
         for worker in self.workers():
             self._processes[worker].join(max(0.0, deadline - time.monotonic()))
             self.dismiss(worker)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_shared_folder(self._folder)
 
 
 def _child(
@@ -142,17 +177,27 @@ def _child(
     arguments: tuple[Any, ...],
     line: Connection[Any, Any],
     folder: Path,
+    parent: int,
 ) -> None:
-    """What a spawned worker runs. Ctrl-C reaches the whole terminal; the master decides what it
-    means, so workers ignore it and leave when the master's line closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    comm = ProcessWorker(line, folder)
-    target(comm, *arguments)
-    if comm.master_gone:
+    """What a spawned worker runs.
+
+    Signals to the terminal or the job reach workers too, but the master decides what they mean:
+    workers ignore them, and leave when the master's line closes.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    comm, code = ProcessWorker(line, folder), 0
+    try:
+        target(comm, *arguments)
+    except BaseException:
+        code = 1
+        if os.getppid() == parent:
+            traceback.print_exc()
+    if comm.master_gone or os.getppid() != parent:
         shutil.rmtree(folder, ignore_errors=True)
     # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class ProcessWorker(WorkerComm):

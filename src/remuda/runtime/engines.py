@@ -6,13 +6,22 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remuda.comm import LocalMaster, MasterComm, ProcessMaster, make_shared_folder
+from remuda.comm import (
+    LocalMaster,
+    MasterComm,
+    ProcessMaster,
+    make_shared_folder,
+    remove_shared_folder,
+)
 from remuda.config import Config
 from remuda.data import share_dataset
+from remuda.errors import StoreError
 from remuda.protocol import Patience
 from remuda.runtime.prepare import Run
 from remuda.runtime.worker import Worker, work
 from remuda.store import RunFolder
+
+PARCELS_BYTES = 256 * 2**20  # room for parcels beside the data, a generous guess
 
 
 @dataclass(frozen=True)
@@ -31,8 +40,17 @@ class Engine:
         """Start the workers; the caller closes what it gets."""
         if self.name == "local":
             return LocalMaster(lambda comm: Worker(run, folder.path, comm, self.patience).serve())
-        shared = make_shared_folder()
-        share_dataset(run.dataset, shared)
+        size = run.dataset.items.nbytes
+        shared = make_shared_folder(size + PARCELS_BYTES)
+        try:
+            share_dataset(run.dataset, shared)
+        except BaseException as error:
+            remove_shared_folder(shared)
+            if isinstance(error, OSError):
+                raise StoreError(
+                    f"{shared}: no room for {size:,} bytes of data to share: {error}"
+                ) from None
+            raise
         arguments = (run.config.model_dump_json(), str(folder.path), str(shared), self.patience)
         # Read when a child's torch loads, so it must be set before.
         os.environ["OMP_NUM_THREADS"] = str(run.config.threads)

@@ -26,7 +26,6 @@ from remuda.comm.messages import (
     Hello,
     Message,
     RunTask,
-    Save,
     Saved,
     Status,
 )
@@ -57,9 +56,10 @@ from remuda.version import __version__
 
 SHEET_SAMPLES = 64
 START_SECONDS = 120.0
-SAVE_SECONDS = 60.0
 STATUS_SECONDS = 2.0
+LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
 MOST_LOSSES = 20
+MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
 # What restoring a cell from well-formed but foreign contents may raise.
 _UNFIT = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
@@ -91,17 +91,25 @@ class Heartbeat(threading.Thread):
         self._comm = comm
         self._interval = interval
         self._stopped = threading.Event()
+        self._waiting: set[int] = set()  # workers that have not answered the last question
 
     def run(self) -> None:
         number = 0
         while not self._stopped.wait(self._interval):
             number += 1
             for worker in self._comm.workers():
-                self._comm.send(worker, GetStatus(number=number))
+                # One question at a time: a stopped worker's line must never fill up and block us.
+                if worker not in self._waiting:
+                    self._waiting.add(worker)
+                    self._comm.send(worker, GetStatus(number=number))
+
+    def answered(self, worker: int) -> None:
+        self._waiting.discard(worker)
 
     def stop(self) -> None:
         self._stopped.set()
-        self.join()
+        if self.is_alive():
+            self.join(timeout=5.0)
 
 
 @dataclass
@@ -132,6 +140,8 @@ class Master:
         self._comm = comm
         self._observer = observer
         self._patience = patience
+        self._heartbeat = Heartbeat(comm, patience.interval)
+        self._watched = time.monotonic()
         self._records: dict[int, _WorkerRecord] = {}
         self._placement: dict[int, tuple[int, ...]] = {}
         self._epoch = 0
@@ -148,13 +158,12 @@ class Master:
 
     def run(self) -> Result:
         """Train to the last round, whatever happens to the workers, and reduce."""
-        heartbeat = Heartbeat(self._comm, self._patience.interval)
         try:
+            self._heartbeat.start()
             self._restore()
             self._survey()
             self._folder.append_event({"event": "started", "after_round": self._completed})
             self._observer.started(self._run, self._folder.path, self._completed)
-            heartbeat.start()
             try:
                 self._begin(place(self._costs(), self._seats()))
                 while not self._is_over():
@@ -165,10 +174,11 @@ class Master:
                 raise
             return self._finish()
         finally:
-            if heartbeat.is_alive():
-                heartbeat.stop()
-            self._comm.close()
-            self._folder.clear_status()
+            try:
+                self._heartbeat.stop()
+            finally:
+                self._comm.close()
+                self._folder.clear_status()
 
     def _is_over(self) -> bool:
         busy = {worker for worker, cells in self._placement.items() if cells}
@@ -182,12 +192,19 @@ class Master:
         while set(self._records) != set(self._comm.workers()):
             self._listen()
             for worker in self._comm.gone():
+                self._losses += 1
+                self._observer.warned(f"worker {worker} ended while it was starting")
                 self._comm.dismiss(worker)
                 self._records.pop(worker, None)
-            if not self._comm.workers():
+            if not self._comm.workers() and (
+                self._losses > MOST_STARTS or self._comm.replace() is None
+            ):
                 raise WorkerError("no worker could be started; their errors are above")
             if time.monotonic() > deadline:
                 raise WorkerError(f"workers did not start within {START_SECONDS:.0f} seconds")
+        self._watched = time.monotonic()
+        for record in self._records.values():
+            record.heard = self._watched
 
     def _seats(self) -> list[Seat]:
         return [self._records[worker].seat for worker in sorted(self._records)]
@@ -223,6 +240,11 @@ class Master:
     def _watch(self) -> None:
         """The heartbeat's verdicts, and what follows from them."""
         now = time.monotonic()
+        gap, self._watched = now - self._watched, now
+        if gap > LONGEST_TURN:
+            # It was the master that slept or was busy: answers may be waiting, so judge later.
+            for record in self._records.values():
+                record.heard += gap
         gone = self._comm.gone()
         lost = []
         for worker, record in self._records.items():
@@ -256,7 +278,8 @@ class Master:
         for worker in lost:
             del self._records[worker]
         if not self._records:
-            self._comm.replace()
+            for _ in lost:
+                self._comm.replace()
             self._survey()
             placement = place(costs, self._seats())
         else:
@@ -279,6 +302,7 @@ class Master:
                 seat = Seat(worker, message.host)
                 self._records[worker] = _WorkerRecord(seat, message.pid, time.monotonic())
             case Status() if worker in self._records:
+                self._heartbeat.answered(worker)
                 self._records[worker].status = message
                 if message.cell is not None and message.epoch == self._epoch:
                     done = message.rounds.get(message.cell, 0)
@@ -370,8 +394,9 @@ class Master:
         self._reports.pop(round)
         if checkpoint_due(round, every=run.checkpoint_every, rounds=rounds):
             self._save()
-        for worker in self._comm.workers():
-            self._comm.send(worker, Committed(epoch=self._epoch, round=round))
+        for worker, cells in self._placement.items():
+            if cells:
+                self._comm.send(worker, Committed(epoch=self._epoch, round=round))
         self._observer.completed(round, recipe, seconds)
 
     def _parcels(self, round: int) -> dict[int, Parcel]:
@@ -433,17 +458,11 @@ class Master:
         )
 
     def _save_now(self) -> None:
-        """Have the files of the last complete round written, though it was not due."""
-        for worker in self._comm.workers():
-            self._comm.send(worker, Save(round=self._completed))
-        deadline = time.monotonic() + SAVE_SECONDS
-        while len(self._files.get(self._completed, {})) < self._config.cells:
-            for _, message in self._comm.receive(timeout=0.1):
-                if isinstance(message, Saved) and message.epoch == self._epoch:
-                    entry = SavedCell(message.cell, message.bytes, message.sha256)
-                    self._files.setdefault(message.round, {})[message.cell] = entry
-            if time.monotonic() > deadline:
-                return
+        """Save the last complete round, though it was not due, whatever became of the workers."""
+        files = self._files.setdefault(self._completed, {})
+        for cell, parcel in self._parcels(self._completed).items():
+            if cell not in files:
+                files[cell] = self._folder.save_cell(parcel)
         self._save()
 
     def _write_status(self, now: float) -> None:

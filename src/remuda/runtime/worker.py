@@ -6,6 +6,7 @@ finished until the master has what it needs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import threading
@@ -25,7 +26,6 @@ from remuda.comm.messages import (
     Hello,
     Message,
     RunTask,
-    Save,
     Saved,
     Status,
     Stop,
@@ -61,11 +61,14 @@ class Worker:
 
     def serve(self) -> None:
         """Answer the master until the run is over."""
-        self._comm.send(_hello())
         try:
-            while not self._must_leave():
+            self._comm.send(_hello())
+            while True:
                 message = self._comm.receive(timeout=0.2)
                 if message is None:
+                    # Only when nothing is waiting: after a pause of both, the master may be there.
+                    if self._must_leave():
+                        return
                     continue
                 self._heard = time.monotonic()
                 if isinstance(message, Stop):
@@ -90,9 +93,6 @@ class Worker:
             case Committed():
                 if self._task is not None and message.epoch == self._task.epoch:
                     self._task.commit(message.round)
-            case Save():
-                if self._task is not None:
-                    self._task.save(message.round)
             case GetStatus():
                 self._comm.send(self._status(message.number))
 
@@ -136,7 +136,6 @@ class _Task(threading.Thread):
         self._cancelled = threading.Event()
         self._committed = task.start
         self._progress = threading.Condition()
-        self._recent: dict[tuple[int, int], Parcel] = {}  # those of rounds not yet forgotten
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -145,7 +144,6 @@ class _Task(threading.Thread):
         """A round is complete everywhere."""
         with self._progress:
             self._committed = round
-            self._recent = {key: kept for key, kept in self._recent.items() if key[1] >= round}
             self._progress.notify_all()
 
     def run(self) -> None:
@@ -160,9 +158,10 @@ class _Task(threading.Thread):
             user = isinstance(error, RemudaError)
             text = str(error) if user else traceback.format_exc()
             number = self.rounds.get(cell, 0) + 1 if cell is not None else self._start_round
-            self._comm.send(
-                Failed(epoch=self.epoch, cell=cell, round=number, error=text, user_error=user)
-            )
+            with contextlib.suppress(MasterGoneError):
+                self._comm.send(
+                    Failed(epoch=self.epoch, cell=cell, round=number, error=text, user_error=user)
+                )
 
     def _train(self) -> None:
         cells = [self._cell(index) for index in sorted(self.rounds)]
@@ -206,17 +205,8 @@ class _Task(threading.Thread):
 
     def _publish(self, cell: Cell) -> Parcel:
         parcel = cell.parcel()
-        with self._progress:
-            self._recent[parcel.cell, parcel.round] = parcel
         self._comm.publish(self.epoch, parcel)
         return parcel
-
-    def save(self, round: int) -> None:
-        """Write the files of a round that was not due, from the parcels still at hand."""
-        for cell in self.rounds:
-            parcel = self._recent.get((cell, round))
-            if parcel is not None:
-                self._write(parcel)
 
     def _write(self, parcel: Parcel) -> None:
         saved = self._folder.save_cell(parcel)
