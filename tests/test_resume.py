@@ -299,6 +299,13 @@ def test_with_no_usable_checkpoint_the_run_starts_afresh(
 # ---------------------------------------------------------------------------- other settings
 
 
+def train_up_to_the_ensemble(folder: Path, data: Path, run: Path) -> None:
+    stopped = Command(
+        folder, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
+    )
+    assert stopped.wait() == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -311,10 +318,7 @@ def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
     old: str, new: str, key: str, tmp_path: Path, data: Path
 ) -> None:
     run = tmp_path / "run"
-    stopped = Command(
-        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
-    )
-    assert stopped.wait() == -signal.SIGKILL
+    train_up_to_the_ensemble(tmp_path, data, run)
     before = tree(run)
     config = run / "config.yaml"
     text = config.read_text()
@@ -332,10 +336,7 @@ def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
 ) -> None:
     longer, run = tmp_path / "longer", tmp_path / "run"
     assert remuda(tmp_path, "train", *tiny(data, longer, "rounds=5"))[0] == 0
-    stopped = Command(
-        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
-    )
-    assert stopped.wait() == -signal.SIGKILL
+    train_up_to_the_ensemble(tmp_path, data, run)
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("rounds: 3", "rounds: 5"))
     resume(tmp_path, run)
@@ -361,10 +362,7 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
     tmp_path: Path, data: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    stopped = Command(
-        tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
-    )
-    assert stopped.wait() == -signal.SIGKILL
+    train_up_to_the_ensemble(tmp_path, data, run)
     before = tree(run)
     read = Path.read_bytes
 

@@ -127,7 +127,7 @@ class GridSchedule:
         return current
 
     def changed(self, round: int, grid: Grid) -> GridSchedule:
-        """A schedule that uses `grid` from `round` on: how code changes the grid of a run."""
+        """The schedule that uses `grid` from `round` on, whatever was planned for later."""
         kept = tuple(change for change in self.changes if change[0] < round)
         return GridSchedule(self.initial, (*kept, (round, grid)))
 

@@ -168,6 +168,12 @@ def _slow(once: _Once) -> None:
     before(Cell, "train", lambda *_: time.sleep(0.5) if slow else None)
 
 
+def _late(once: _Once) -> None:
+    """Still starting when the others have long been waiting."""
+    if once():
+        time.sleep(5)
+
+
 FAULTS: dict[str, Callable[[_Once], None]] = {
     "killed while training": _killed_while_training,
     "killed while publishing": _killed_while_publishing,
@@ -177,4 +183,5 @@ FAULTS: dict[str, Callable[[_Once], None]] = {
     "raises": _raises,
     "always raises": _always_raises,
     "slow": _slow,
+    "late": _late,
 }

@@ -115,9 +115,6 @@ class ProcessMaster(MasterComm):
         self._lines[number], self._processes[number] = ours, process
         return number
 
-    def pid(self, worker: int) -> int | None:
-        return self._processes[worker].pid
-
     def send(self, worker: int, message: Message) -> None:
         line = self._lines.get(worker)
         if line is None:

@@ -58,6 +58,7 @@ SHEET_SAMPLES = 64
 START_SECONDS = 120.0
 STATUS_SECONDS = 2.0
 LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
+MOST_QUESTIONS = 100  # unanswered; a pipe holds more than twice as many
 MOST_LOSSES = 20
 MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
@@ -91,20 +92,22 @@ class Heartbeat(threading.Thread):
         self._comm = comm
         self._interval = interval
         self._stopped = threading.Event()
-        self._waiting: set[int] = set()  # workers that have not answered the last question
+        self._unanswered: dict[int, int] = {}  # questions, by worker
 
     def run(self) -> None:
         number = 0
         while not self._stopped.wait(self._interval):
             number += 1
             for worker in self._comm.workers():
-                # One question at a time: a stopped worker's line must never fill up and block us.
-                if worker not in self._waiting:
-                    self._waiting.add(worker)
+                # A busy master's workers are asked on, so that they know it lives; a stopped
+                # worker's line must never fill up and block us.
+                open_questions = self._unanswered.get(worker, 0)
+                if open_questions < MOST_QUESTIONS:
+                    self._unanswered[worker] = open_questions + 1
                     self._comm.send(worker, GetStatus(number=number))
 
     def answered(self, worker: int) -> None:
-        self._waiting.discard(worker)
+        self._unanswered[worker] = 0
 
     def stop(self) -> None:
         self._stopped.set()
