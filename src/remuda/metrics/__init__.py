@@ -1,5 +1,6 @@
 """Scores of generated samples: images to features, features to statistics, statistics to scores."""
 
+from remuda.metrics.anova import Anova, ChannelAnova, anova
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.extractors import Extractor, Features, extractor_for, load_extractor
 from remuda.metrics.judge import Assessment, Judge, Verdict, spread
@@ -21,13 +22,16 @@ from remuda.metrics.scores import (
 __all__ = [
     "HIGHER_IS_BETTER",
     "METRICS",
+    "Anova",
     "Assessment",
+    "ChannelAnova",
     "Extractor",
     "Features",
     "Judge",
     "SampleStatistics",
     "Scores",
     "Verdict",
+    "anova",
     "classes_covered",
     "extractor_for",
     "fid",
