@@ -284,35 +284,48 @@ def score(
     run: RunPath,
     metrics: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[METRIC]...", help="fid, fid_logits, is, tvd; all by default"),
+        typer.Argument(
+            metavar="[METRIC]...",
+            help="fid, fid_logits, is, tvd, kid, pr (precision and recall), dc (density and "
+            "coverage); by default the first four, or fid and kid by Inception",
+        ),
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
-    real: Annotated[int, typer.Option("--real", min=20, help="real images, at most")] = 60_000,
+    real: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--real", min=20, help="real images at most: 60000, or 10000 by Inception"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
     extractor: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="digits, to score any 28x28 grey images; default: as in training"),
+        typer.Option(
+            help="digits (28x28 grey images), cifar (32x32 colour images), inception or "
+            "inception-64 (any images); default: as in training"
+        ),
+    ] = None,
+    weights: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Inception-v3 as .npz or .safetensors; default: from the data folder"),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Score a finished run's ensemble against the data it was trained on."""
-    from remuda.config import suggest
-    from remuda.metrics import METRICS
-
-    wanted = list(metrics or METRICS)
-    for metric in wanted:
-        if metric not in METRICS:
-            hint = suggest(metric, METRICS) or ";"
-            raise ConfigError(f"{metric}: unknown metric{hint} allowed: {', '.join(METRICS)}")
-    from rich.console import Console
-
     from remuda import api
+    from remuda.view import scoring
 
-    with Console(stderr=True).status("scoring"):
+    with scoring() as progress:
         scores = api.score(
-            run, samples=count, real=real, seed=seed, extractor=extractor, data_dir=data_dir
+            run,
+            metrics or (),
+            samples=count,
+            real=real,
+            seed=seed,
+            extractor=extractor,
+            weights=weights,
+            data_dir=data_dir,
+            progress=progress,
         )
-    for line in scores.lines(wanted):
+    for line in scores.lines():
         print(line)
 
 

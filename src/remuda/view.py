@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import Progress
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +21,7 @@ from remuda.methods import Recipe, RoundReport
 from remuda.runtime import Observer, Run
 
 _WIDE = 110  # columns for the whole table
+_LONG = 10.0  # seconds of scoring that are announced in a log, too
 METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
 
 
@@ -208,6 +212,31 @@ class LiveView(View):
 def make_view(console: Console, plain: bool = False) -> View:
     """The live table on a terminal, plain lines elsewhere."""
     return PlainView(console) if plain or not console.is_terminal else LiveView(console)
+
+
+class ScoringBar:
+    """How far the scoring of a run is: a bar on a terminal, one line elsewhere if it takes long."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        self._console = console
+        self._bar = bar
+        self._task = bar.add_task("loading", total=None)
+
+    def started(self, images: int, seconds: float) -> None:
+        if seconds > _LONG or self._console.is_terminal:
+            self._console.print(f"looking at {images:,} images, about {duration(seconds)}")
+        self._bar.update(self._task, description="scoring", total=images)
+
+    def advanced(self, images: int) -> None:
+        self._bar.advance(self._task, images)
+
+
+@contextmanager
+def scoring() -> Iterator[ScoringBar]:
+    """A bar on the error stream for as long as a run is scored."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield ScoringBar(console, bar)
 
 
 def describe(run: Run) -> str:

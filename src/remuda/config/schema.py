@@ -289,10 +289,10 @@ MethodSettings = Annotated[CellularSettings | IndependentSettings, Field(discrim
 class ScoreSettings(Settings):
     """What generators are measured with."""
 
-    extractor: Literal["auto", "digits", "none"] = Field(
+    extractor: Literal["auto", "digits", "cifar", "none"] = Field(
         "auto",
-        description="network whose features are scored: digits (any 28x28 grey images), none, "
-        "or auto (digits for data digits and mnist)",
+        description="network whose features are scored: digits (any 28x28 grey images), cifar "
+        "(any 32x32 colour images), none, or auto (digits for digits and mnist, cifar for cifar10)",
     )
     metric: Literal["fid", "fid_logits", "is", "tvd"] = Field(
         "fid", description="what ranks mixtures during and after training"
