@@ -70,6 +70,9 @@ def test_cellular_mnist_is_table_1_of_the_article() -> None:
         "latent": 64,  # input neurons
         "hidden": (256, 256),  # two hidden layers
         "activation": "tanh",
+        "prior": "gaussian",
+        "batch_norm": False,
+        "output": "tanh",
         "spectral_norm": False,
     }
     assert config["grid"]["shape"] == (2, 2)
