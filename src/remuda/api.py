@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from remuda import runtime
 from remuda.config import load_config, validate
-from remuda.data import dataset_from_array
+from remuda.data import dataset_from_array, selected
 from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
 from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.metrics import Scores, score_samples
@@ -147,7 +147,7 @@ class PopulationGAN:
             np.savez_compressed(archive, x=items, y=labels)
         result = runtime.train(
             config,
-            dataset=dataset.first(config.data.limit),
+            dataset=selected(dataset, config.data),
             attachments={data.name: archive.getvalue()},
         )
         self.ensemble_ = result.ensemble

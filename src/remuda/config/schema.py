@@ -73,7 +73,8 @@ class DataSettings(Settings):
 
     source: str = Field(
         "digits",
-        description="digits (embedded), mnist, cifar10, cifar100, or the path of an idx, npz, npy, "
+        description="digits (embedded), mnist, cifar10, cifar100, the points r15, mog25 or ring8, "
+        "or the path of an idx, npz, npy, "
         "csv or txt file, of a CIFAR folder, or of an image folder with one sub-folder per class",
     )
     dir: str | None = Field(
@@ -81,7 +82,19 @@ class DataSettings(Settings):
     )
     split: Literal["train", "test"] = Field("train", description="which split of a named data set")
     limit: int | None = Field(
-        None, ge=1, description="use only so many items (of image folders: of every class by turns)"
+        None,
+        ge=1,
+        description="train on only so many items: the first (of image folders: of every class by "
+        "turns), of points a random choice",
+    )
+    validation: int = Field(
+        0, ge=0, description="items held out at random, on which discriminators are also measured"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**63,
+        description="which points are drawn or chosen, and which items are held out",
     )
     size: int | None = Field(None, ge=4, le=1024, description="image folders: resize to this side")
     colour: bool | None = Field(
@@ -102,6 +115,11 @@ class DataSettings(Settings):
             raise ValueError("data.view=label needs data.label, the label's number or name")
         if self.view != "label" and self.label is not None:
             raise ValueError(f"data.label={self.label} needs data.view=label, not {self.view}")
+        if self.view == "label" and self.validation:
+            raise ValueError(
+                f"data.validation={self.validation} holds out items of all labels and does not go "
+                "with data.view=label; allowed: 0"
+            )
         if self.view != "share" and self.share != DataSettings.model_fields["share"].default:
             raise ValueError(f"data.share={self.share} needs data.view=share, not {self.view}")
         return self
