@@ -310,7 +310,7 @@ def test_a_value_of_the_wrong_kind_is_told_what_is_allowed(override: str, allowe
     [
         ("score.metric=ffid", "fid"),
         ("score.metric=FID", "fid"),
-        ("network.activation=relu", "leaky_relu"),
+        ("network.activation=leaky", "leaky_relu"),
         ("grid.neighbourhood=more", "moore"),
         ("training.objective=wassertein", "wasserstein"),
         ("method.losses=[minmax]", "minimax"),
