@@ -13,7 +13,7 @@ import torch
 
 from remuda import runtime
 from remuda.config import Config, load_config, suggest, validate
-from remuda.data import dataset_from_array
+from remuda.data import dataset_from_array, selected
 from remuda.data.places import cache_dir, data_dirs
 from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
 from remuda.errors import ConfigError, RemudaError, StoreError
@@ -207,7 +207,7 @@ class PopulationGAN:
             np.savez_compressed(archive, x=items, y=labels)
         result = runtime.train(
             config,
-            dataset=dataset.first(config.data.limit),
+            dataset=selected(dataset, config.data),
             attachments={data.name: archive.getvalue()},
         )
         self.ensemble_ = result.ensemble

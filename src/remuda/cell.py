@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from remuda.config import Config
 from remuda.data import Dataset
 from remuda.metrics import Assessment, Judge
-from remuda.networks import build_discriminator, build_generator
+from remuda.networks import build_discriminator, build_generator, draw_noise
 from remuda.objectives import (
     OBJECTIVES,
     clip_weights,
@@ -183,7 +183,7 @@ class Cell:
         return tensor_stream(self.config.seed, self.index, number, purpose)
 
     def latent(self, count: int, rng: torch.Generator) -> Tensor:
-        return torch.randn(count, self.config.network.latent, generator=rng)
+        return draw_noise(self.config.network, count, rng)
 
     def real_batch(self, purpose: str) -> Tensor:
         """One batch of this cell's data, for judging rather than training."""

@@ -15,11 +15,11 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from remuda.config import DcganSettings, MlpSettings
+from remuda.config import AnyNetwork
 from remuda.config.schema import NetworkSettings
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, read_json, to_json, write_atomically, write_json
-from remuda.networks import generator_skeleton
+from remuda.networks import draw_noise, generator_skeleton
 from remuda.streams import choice_stream, tensor_stream
 
 FORMAT = 1
@@ -41,7 +41,7 @@ class Member:
 class Ensemble:
     """Σ wᵢ·Gᵢ: draw a generator by its weight, then a sample from it."""
 
-    network: MlpSettings | DcganSettings
+    network: AnyNetwork
     shape: tuple[int, ...]
     members: tuple[Member, ...]
     scale: tuple[float, ...] = (0.5,)
@@ -69,7 +69,7 @@ class Ensemble:
             len(weights), count, p=weights / weights.sum()
         )
         noise = tensor_stream(seed, 0, 0, "ensemble-noise")
-        latent = torch.randn(count, self.network.latent, generator=noise)
+        latent = draw_noise(self.network, count, noise)
         samples = torch.empty(count, *self.shape)
         for place, network in enumerate(self._networks()):
             wanted = torch.from_numpy(np.flatnonzero(picks == place))
@@ -158,7 +158,7 @@ def load_ensemble(folder: Path) -> Ensemble:
         raise StoreError(f"{model}: damaged or changed: its SHA-256 is not the one in {path.name}")
     try:
         tensors = safetensors.torch.load(content)
-        network: MlpSettings | DcganSettings = _NETWORK.validate_python(description["network"])
+        network: AnyNetwork = _NETWORK.validate_python(description["network"])
         shape = tuple(int(side) for side in description["shape"])
         states = _split(tensors, len(description["members"]))
         members = tuple(
@@ -207,7 +207,7 @@ def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]
 
 
 def _check_states(
-    network: MlpSettings | DcganSettings,
+    network: AnyNetwork,
     shape: tuple[int, ...],
     states: Sequence[Mapping[str, Tensor]],
 ) -> None:

@@ -70,6 +70,9 @@ def test_cellular_mnist_is_table_1_of_the_article() -> None:
         "latent": 64,  # input neurons
         "hidden": (256, 256),  # two hidden layers
         "activation": "tanh",
+        "prior": "gaussian",
+        "batch_norm": False,
+        "output": "tanh",
         "spectral_norm": False,
     }
     assert config["grid"]["shape"] == (2, 2)
@@ -307,7 +310,7 @@ def test_a_value_of_the_wrong_kind_is_told_what_is_allowed(override: str, allowe
     [
         ("score.metric=ffid", "fid"),
         ("score.metric=FID", "fid"),
-        ("network.activation=relu", "leaky_relu"),
+        ("network.activation=leaky", "leaky_relu"),
         ("grid.neighbourhood=more", "moore"),
         ("training.objective=wassertein", "wasserstein"),
         ("method.losses=[minmax]", "minimax"),

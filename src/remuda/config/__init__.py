@@ -10,10 +10,12 @@ from remuda.config.load import (
     validate,
 )
 from remuda.config.schema import (
+    AnyNetwork,
     CellularSettings,
     Config,
     DataSettings,
     DcganSettings,
+    GranSettings,
     IndependentSettings,
     MlpSettings,
     ScoreSettings,
@@ -22,10 +24,12 @@ from remuda.config.schema import (
 
 __all__ = [
     "DEFAULT_PRESET",
+    "AnyNetwork",
     "CellularSettings",
     "Config",
     "DataSettings",
     "DcganSettings",
+    "GranSettings",
     "IndependentSettings",
     "MlpSettings",
     "ScoreSettings",

@@ -73,7 +73,8 @@ class DataSettings(Settings):
 
     source: str = Field(
         "digits",
-        description="digits (embedded), mnist, cifar10, cifar100, or the path of an idx, npz, npy, "
+        description="digits (embedded), mnist, cifar10, cifar100, the points r15, mog25 or ring8, "
+        "or the path of an idx, npz, npy, "
         "csv or txt file, of a CIFAR folder, or of an image folder with one sub-folder per class",
     )
     dir: str | None = Field(
@@ -81,7 +82,19 @@ class DataSettings(Settings):
     )
     split: Literal["train", "test"] = Field("train", description="which split of a named data set")
     limit: int | None = Field(
-        None, ge=1, description="use only so many items (of image folders: of every class by turns)"
+        None,
+        ge=1,
+        description="train on only so many items: the first (of image folders: of every class by "
+        "turns), of points a random choice",
+    )
+    validation: int = Field(
+        0, ge=0, description="items held out at random, on which discriminators are also measured"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**63,
+        description="which points are drawn or chosen, and which items are held out",
     )
     size: int | None = Field(None, ge=4, le=1024, description="image folders: resize to this side")
     colour: bool | None = Field(
@@ -102,35 +115,88 @@ class DataSettings(Settings):
             raise ValueError("data.view=label needs data.label, the label's number or name")
         if self.view != "label" and self.label is not None:
             raise ValueError(f"data.label={self.label} needs data.view=label, not {self.view}")
+        if self.view == "label" and self.validation:
+            raise ValueError(
+                f"data.validation={self.validation} holds out items of all labels and does not go "
+                "with data.view=label; allowed: 0"
+            )
         if self.view != "share" and self.share != DataSettings.model_fields["share"].default:
             raise ValueError(f"data.share={self.share} needs data.view=share, not {self.view}")
         return self
 
 
+Prior = Literal["gaussian", "uniform"]
+_LATENT = "size of the generator's input"
+_PRIOR = "law of the generator's input: gaussian (N(0, 1)) or uniform (on [-1, 1])"
+_SPECTRAL_NORM = "normalise the discriminator's weights"
+
+
 class MlpSettings(Settings):
-    """The article's fully connected networks (Table I)."""
+    """The article's fully connected networks (Table I), and GAP's toy networks."""
 
     family: Literal["mlp"] = Field("mlp", description="fully connected networks")
-    latent: int = Field(64, ge=1, description="size of the generator's input")
+    latent: int = Field(64, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (256, 256), min_length=1, description="neurons of each hidden layer"
     )
-    activation: Literal["tanh", "leaky_relu"] = Field(
-        "tanh", description="hidden activation: tanh (the article) or leaky_relu (its code)"
+    activation: Literal["tanh", "leaky_relu", "relu"] = Field(
+        "tanh", description="hidden activation: tanh (the article), leaky_relu (its code) or relu"
     )
-    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+    batch_norm: bool = Field(False, description="batch norm after every hidden layer of both")
+    output: Literal["tanh", "linear"] = Field(
+        "tanh", description="the generator's last activation; data are scaled to [-1, 1]"
+    )
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
 
 
 class DcganSettings(Settings):
     """Radford's convolutional networks."""
 
     family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
-    latent: int = Field(100, ge=1, description="size of the generator's input")
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
     width: int = Field(64, ge=1, description="channels of the widest-resolution layer")
-    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
 
 
-NetworkSettings = Annotated[MlpSettings | DcganSettings, Field(discriminator="family")]
+class GranSettings(Settings):
+    """GRAN's recurrent generator, with the DCGAN discriminator."""
+
+    family: Literal["gran"] = Field("gran", description="recurrent generator (GRAN)")
+    latent: int = Field(100, ge=1, description="size of the generator's input in one step")
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    steps: int = Field(5, ge=1, le=100, description="strokes an image is painted in")
+    redraw: bool = Field(True, description="new noise for every step; false keeps one")
+    width: int = Field(
+        128,
+        ge=1,
+        description="channels of the generator's widest-resolution layer (the paper: 128 at 28 "
+        "and 64 px, 256 at 32 px)",
+    )
+    discriminator_width: int = Field(
+        64, ge=1, description="width of the DCGAN discriminator, with which it can be swapped"
+    )
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent * (self.steps if self.redraw else 1)
+
+
+AnyNetwork = MlpSettings | DcganSettings | GranSettings
+NetworkSettings = Annotated[AnyNetwork, Field(discriminator="family")]
 
 
 class TrainingSettings(Settings):
@@ -377,7 +443,8 @@ class Config(Settings):
         penalised = (
             training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
         ) or (training.objective == "relativistic" and training.gamma > 0)
-        if penalised and isinstance(network, DcganSettings) and not network.spectral_norm:
+        batch_norm = not isinstance(network, MlpSettings) or network.batch_norm
+        if penalised and batch_norm and not network.spectral_norm:
             raise ValueError(
                 f"training.objective={training.objective} with a gradient penalty needs a "
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
