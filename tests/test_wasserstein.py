@@ -36,7 +36,7 @@ class Game:
             if penalty:
                 loss = loss + penalty * gradient_penalty(self.judge_one, real, fake, self.rng)
             self.for_critic.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             self.for_critic.step()
             if clip:
                 clip_weights(self.critic, clip)
@@ -46,7 +46,7 @@ class Game:
     def train_mean(self) -> None:
         loss = generator_loss("wasserstein", self.judge_one(self.points()[1]))
         self.for_mean.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.for_mean.step()
 
     def judge_one(self, points: torch.Tensor) -> torch.Tensor:

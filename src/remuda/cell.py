@@ -16,10 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from remuda.augment import augmented
 from remuda.config import Config
 from remuda.data import Dataset
 from remuda.metrics import Assessment, Judge
-from remuda.networks import build_discriminator, build_generator, draw_noise
+from remuda.networks import (
+    build_discriminator,
+    build_generator,
+    draw_noise,
+    judged,
+    label_count,
+    made,
+    set_stream,
+)
 from remuda.objectives import (
     OBJECTIVES,
     clip_weights,
@@ -187,12 +196,22 @@ class Cell:
 
     def real_batch(self, purpose: str) -> Tensor:
         """One batch of this cell's data, for judging rather than training."""
-        size = self.config.training.batch_size
-        picked = self.choices(purpose).choice(len(self.view), size, replace=False)
+        picked = self.choices(purpose).choice(len(self.view), self.batch_size, replace=False)
         return self.dataset.items[self.view[torch.from_numpy(picked)]]
 
     def noise_batch(self, purpose: str) -> Tensor:
-        return self.latent(self.config.training.batch_size, self._tensor_stream(purpose))
+        return self.latent(self.batch_size, self._tensor_stream(purpose))
+
+    @property
+    def batch_size(self) -> int:
+        """As configured, or all of a view that is smaller than that."""
+        return min(self.config.training.batch_size, len(self.view))
+
+    def _labels(self, picked: Tensor) -> Tensor | None:
+        """The labels of these items, where the networks are told them."""
+        if not label_count(self.config.network) or self.dataset.labels is None:
+            return None
+        return self.dataset.labels.index_select(0, picked)
 
     # -------------------------------------------------------------------------- training
 
@@ -210,37 +229,44 @@ class Cell:
         )
         noise = self._tensor_stream("training-noise")
         penalty_noise = self._tensor_stream("gradient-penalty")
+        augment = self._augmentation()
         generator_opponents = [discriminator.network, *rivals.discriminators]
         discriminator_opponents = [generator.network, *rivals.generators]
         generator.network.train()
         discriminator.network.train()
+        set_stream(discriminator.network, self._tensor_stream("dropout"))
         generator_losses: list[Tensor] = []
         discriminator_losses: list[Tensor] = []
 
         for number, picked in enumerate(batches):
-            real = self.dataset.items.index_select(0, picked)
+            real, labels = self.dataset.items.index_select(0, picked), self._labels(picked)
             if number % (settings.skip_n_disc_steps + 1) == 0:
                 opponent = discriminator_opponents[draws[number, 0]]
                 with torch.no_grad():
-                    fake = opponent(self.latent(len(real), noise))
-                loss = self._discriminator_loss(discriminator, real, fake, penalty_noise)
+                    fake = made(opponent, self.latent(len(real), noise), labels)
+                loss = self._discriminator_loss(
+                    discriminator, augment(real), augment(fake), labels, penalty_noise
+                )
                 discriminator.step(loss)
                 if settings.objective == "wasserstein" and settings.lipschitz == "clip":
                     clip_weights(discriminator.network, settings.clip)
                 discriminator_losses.append(loss.detach())
             if (number + 1) % settings.n_critic == 0:
                 judge = generator_opponents[draws[number, 1]]
-                fake_logits = judge(generator.network(self.latent(len(real), noise)))
+                fake = made(generator.network, self.latent(len(real), noise), labels)
+                fake_logits, surprise = judged(judge, augment(fake), labels)
                 real_logits = None
                 if needs_real(generator.loss):
                     with torch.no_grad():
-                        real_logits = judge(real)
+                        real_logits, _ = judged(judge, augment(real), labels)
                 loss = generator_loss(generator.loss, fake_logits, real_logits)
+                loss = loss if surprise is None else loss + surprise.mean()
                 generator.step(loss)
                 generator_losses.append(loss.detach())
             if self.tick is not None and number % 20 == 19:
                 self.tick(number + 1, len(batches))
 
+        set_stream(discriminator.network, None)
         return Losses(
             _mean(generator_losses),
             _mean(discriminator_losses),
@@ -250,7 +276,7 @@ class Cell:
 
     def _batches(self) -> Tensor:
         """Indices of this round's batches: epochs of the view, each in an order of its own."""
-        size = self.config.training.batch_size
+        size = self.batch_size
         per_epoch = len(self.view) // size
         wanted = self.config.training.batches_per_round or per_epoch
         rng = self.choices("order")
@@ -261,16 +287,32 @@ class Cell:
         order = torch.from_numpy(np.concatenate(epochs)[: wanted * size])
         return self.view[order].reshape(wanted, size)
 
+    def _augmentation(self) -> Callable[[Tensor], Tensor]:
+        """What happens to every image before a discriminator sees it while training."""
+        kinds, stream = self.config.training.augment, self._tensor_stream("augment")
+        return lambda images: augmented(images, kinds, stream)
+
     def _discriminator_loss(
-        self, discriminator: Individual, real: Tensor, fake: Tensor, noise: torch.Generator
+        self,
+        discriminator: Individual,
+        real: Tensor,
+        fake: Tensor,
+        labels: Tensor | None,
+        noise: torch.Generator,
     ) -> Tensor:
         settings, network = self.config.training, discriminator.network
-        real_logits, fake_logits = _judge_both(network, real, fake)
+        real_logits, fake_logits, surprise = _judge_both(network, real, fake, labels)
         loss = discriminator_loss(discriminator.loss, real_logits, fake_logits)
+        if surprise is not None:  # AC-GAN: of real and made images alike
+            loss = loss + surprise
+
+        def logits(items: Tensor) -> Tensor:
+            return judged(network, items, labels)[0]
+
         if settings.objective == "wasserstein" and settings.lipschitz == "gradient_penalty":
-            loss = loss + settings.penalty * gradient_penalty(network, real, fake, noise)
+            loss = loss + settings.penalty * gradient_penalty(logits, real, fake, noise)
         elif settings.objective == "relativistic" and settings.gamma > 0:
-            loss = loss + settings.gamma * r1_r2(network, real, fake)
+            loss = loss + settings.gamma * r1_r2(logits, real, fake)
         return loss
 
     # -------------------------------------------------------------------------- judging
@@ -278,9 +320,11 @@ class Cell:
     def images(self, count: int, purpose: str) -> Tensor:
         """Samples of the centre's generator in this round."""
         network = self.gan.generator.network.eval()
+        # Labels in the shares they have in the data.
+        some = self.choices(f"{purpose}-labels").choice(len(self.view), count)
+        labels = self._labels(self.view[torch.from_numpy(some)])
         with torch.no_grad():
-            samples: Tensor = network(self.latent(count, self._tensor_stream(purpose)))
-        return samples
+            return made(network, self.latent(count, self._tensor_stream(purpose)), labels)
 
     def assess(self) -> Assessment | None:
         """Score samples of the centre's generator, where an extractor fits the data."""
@@ -364,12 +408,22 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _judge_both(network: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits of real and fake: in one pass, unless batch statistics would mix the two."""
+def _judge_both(
+    network: nn.Module, real: Tensor, fake: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits of real and fake: in one pass, unless batch statistics would mix the two.
+
+    And how wrong an auxiliary classifier is about both, where there is one.
+    """
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules()):
-        return network(real), network(fake)
-    logits = network(torch.cat((real, fake)))
-    return logits[: len(real)], logits[len(real) :]
+        parts = [judged(network, real, labels), judged(network, fake, labels)]
+        surprises = [surprise for _, surprise in parts if surprise is not None]
+        wrong = torch.cat(surprises).mean() if surprises else None
+        return parts[0][0], parts[1][0], wrong
+    both = None if labels is None else torch.cat((labels, labels))
+    logits, surprise = judged(network, torch.cat((real, fake)), both)
+    wrong = None if surprise is None else surprise.mean()
+    return logits[: len(real)], logits[len(real) :], wrong
 
 
 def _mean(losses: Sequence[Tensor]) -> float:

@@ -26,6 +26,7 @@ Shape = Annotated[
 ]
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
+Augmentation = Literal["translation", "cutout", "colour"]
 LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 
 
@@ -195,7 +196,77 @@ class GranSettings(Settings):
         return self.latent * (self.steps if self.redraw else 1)
 
 
-AnyNetwork = MlpSettings | DcganSettings | GranSettings
+class LabelledSettings(Settings):
+    """What networks have in common that may be told an item's label."""
+
+    condition: Literal["none", "projection", "auxiliary"] = Field(
+        "none",
+        description="whether both networks are told the label: none, projection (the logit depends "
+        "on it) or auxiliary (AC-GAN: the discriminator also names it)",
+    )
+    classes: int | None = Field(
+        None, ge=1, description="labels of the data, where the networks are told them"
+    )
+
+    @model_validator(mode="after")
+    def _classes_go_with_condition(self) -> LabelledSettings:
+        if (self.condition != "none") != (self.classes is not None):
+            raise ValueError(
+                f"network.condition={self.condition} does not go with network.classes="
+                f"{self.classes}; allowed: none and null, or a condition and the number of labels"
+            )
+        return self
+
+    @property
+    def told(self) -> int:
+        """How many labels the networks can be told; 0 if they are told none."""
+        return self.classes or 0
+
+
+class ClassDcganSettings(LabelledSettings):
+    """The networks of the articles on class-parallel training, Tables 1 to 4."""
+
+    family: Literal["class_dcgan"] = Field(
+        "class_dcgan", description="the small convolutional networks of class-parallel training"
+    )
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    first_activation: Literal["relu", "leaky_relu"] = Field(
+        "relu", description="after the generator's first layer: relu (CLASS), leaky_relu (W-CLASS)"
+    )
+    epsilon: float = Field(
+        1e-5, gt=0, le=1, description="of batch norm; the articles' tables say 0.8"
+    )
+    dropout: float = Field(0.25, ge=0, lt=1, description="share dropped in the discriminator")
+    batch_norm: bool = Field(
+        True, description="batch norm in the discriminator; false for a gradient penalty"
+    )
+    attention: bool = Field(False, description="a self-attention layer in both networks")
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
+
+
+class ResnetSettings(LabelledSettings):
+    """Small residual networks."""
+
+    family: Literal["resnet"] = Field("resnet", description="small residual networks")
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    width: int = Field(64, ge=1, description="channels of every layer")
+    attention: bool = Field(False, description="a self-attention layer in both networks")
+    spectral_norm: bool = Field(True, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
+
+
+AnyNetwork = MlpSettings | DcganSettings | GranSettings | ClassDcganSettings | ResnetSettings
 NetworkSettings = Annotated[AnyNetwork, Field(discriminator="family")]
 
 
@@ -225,6 +296,11 @@ class TrainingSettings(Settings):
     clip: float = Field(0.01, gt=0, description="objective wasserstein: bound of the weights")
     penalty: float = Field(10.0, ge=0, description="weight of the gradient penalty")
     gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
+    augment: tuple[Augmentation, ...] = Field(
+        (),
+        description="random changes of all images a discriminator trains on (DiffAugment): "
+        "translation, cutout, colour; helps where there are few images",
+    )
 
     @model_validator(mode="after")
     def _one_side_sits_out(self) -> TrainingSettings:
@@ -402,6 +478,7 @@ class Config(Settings):
             self._check_tournament(self.method)
             self._check_losses(self.method)
         self._check_penalty()
+        self._check_condition()
         if self.data.view == "share" and not self.data.overlap:
             most = 1 / self.cells
             if self.data.share > most + 1e-9:
@@ -443,12 +520,23 @@ class Config(Settings):
         penalised = (
             training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
         ) or (training.objective == "relativistic" and training.gamma > 0)
-        batch_norm = not isinstance(network, MlpSettings) or network.batch_norm
+        batch_norm = not isinstance(network, ResnetSettings)
+        if isinstance(network, MlpSettings | ClassDcganSettings):
+            batch_norm = network.batch_norm
         if penalised and batch_norm and not network.spectral_norm:
             raise ValueError(
                 f"training.objective={training.objective} with a gradient penalty needs a "
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
-                "or network.family=mlp"
+                "network.batch_norm=false (class_dcgan), or network.family=mlp"
+            )
+
+    def _check_condition(self) -> None:
+        network = self.network
+        told = network.told if isinstance(network, LabelledSettings) else 0
+        if told and self.method.name != "independent":
+            raise ValueError(
+                f"network.condition with method={self.method.name}: only GANs that train alone are "
+                "told labels; allowed: network.condition=none, or method=independent"
             )
 
     def with_grid_change(
