@@ -141,7 +141,7 @@ def test_sampling_neither_changes_nor_copies_the_members(
     ]
     first = mixture.sample(20)
     assert np.array_equal(mixture.sample(20), first)
-    for part, kept, built in zip(mixture.members, before, mixture._networks(), strict=True):
+    for part, kept, built in zip(mixture.members, before, mixture.networks(), strict=True):
         for name, value in built.state_dict().items():
             assert torch.equal(part.state[name], kept[name])
             assert value.data_ptr() == part.state[name].data_ptr()

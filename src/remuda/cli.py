@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
+from remuda.analysis import commands as analysis
 from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.version import __version__
 
@@ -383,6 +384,9 @@ def runs(
         table.add_row(*map(Text, summarise(run)))
     # A pipe has no width: one line per run there, for grep and the like.
     Console(width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+app.add_typer(analysis.app)  # gam, ais, tsne, curves
 
 
 # ---------------------------------------------------------------------------- data

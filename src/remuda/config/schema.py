@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from remuda.errors import ConfigError
 from remuda.grid import Grid, GridSchedule
 
 Shape = Annotated[
@@ -27,6 +28,7 @@ Shape = Annotated[
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
 Augmentation = Literal["translation", "cutout", "colour"]
+NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
 LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 
 
@@ -270,6 +272,22 @@ AnyNetwork = MlpSettings | DcganSettings | GranSettings | ClassDcganSettings | R
 NetworkSettings = Annotated[AnyNetwork, Field(discriminator="family")]
 
 
+_INPUT_NOISE = (
+    "Gaussian noise on what discriminators see, as steps [share of the rounds up to which, "
+    "standard deviation], e.g. [[0.25, 0.3], [0.5, 0.1]]; none after the last"
+)
+_GRADIENT_CLIP = "largest norm of a network's gradient; null: any"
+
+
+def _check_steps(steps: tuple[NoiseStep, ...] | None) -> tuple[NoiseStep, ...] | None:
+    ends = [until for until, _ in steps or ()]
+    if ends != sorted(set(ends)):
+        raise ValueError(
+            "the steps must end later and later; for example [[0.25, 0.3], [0.5, 0.1]]"
+        )
+    return steps
+
+
 class TrainingSettings(Settings):
     """How a cell trains its GAN."""
 
@@ -301,6 +319,15 @@ class TrainingSettings(Settings):
         description="random changes of all images a discriminator trains on (DiffAugment): "
         "translation, cutout, colour; helps where there are few images",
     )
+    input_noise: tuple[NoiseStep, ...] = Field((), description=_INPUT_NOISE)
+    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+
+    _noise = field_validator("input_noise")(_check_steps)
+
+    def noise_in(self, round: int, rounds: int) -> float:
+        """Standard deviation of the input noise in this one of so many rounds."""
+        done = (round - 1) / rounds
+        return next((sigma for until, sigma in self.input_noise if done < until), 0.0)
 
     @model_validator(mode="after")
     def _one_side_sits_out(self) -> TrainingSettings:
@@ -425,7 +452,41 @@ class IndependentSettings(Settings):
     )
 
 
-MethodSettings = Annotated[CellularSettings | IndependentSettings, Field(discriminator="name")]
+class GapSettings(Settings):
+    """Generative adversarial parallelization: GANs that swap discriminators."""
+
+    name: Literal["gap"] = Field("gap", description="GANs that swap discriminators at random (GAP)")
+    swap: Literal["discriminators", "generators", "none"] = Field(
+        "discriminators", description="what two matched members give each other; none never swaps"
+    )
+    swap_every: float | None = Field(
+        None,
+        gt=0,
+        description="epochs between swaps, which makes a round so long; null: rounds are as long "
+        "as training.batches_per_round says, and members swap before each but the first",
+    )
+    optimiser: Literal["stays", "moves"] = Field(
+        "stays", description="whether Adam's moments stay with the member or move with the network"
+    )
+    ensemble: Literal["best", "uniform"] = Field(
+        "best", description="the best-scoring GAN alone, or all of them with equal weights"
+    )
+
+
+MethodSettings = Annotated[
+    CellularSettings | IndependentSettings | GapSettings, Field(discriminator="name")
+]
+
+
+class MemberSettings(Settings):
+    """What one cell does otherwise than the rest; null is as the rest."""
+
+    network: NetworkSettings | None = Field(None, description="its networks")
+    prior: Prior | None = Field(None, description=_PRIOR)
+    input_noise: tuple[NoiseStep, ...] | None = Field(None, description=_INPUT_NOISE)
+    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+
+    _noise = field_validator("input_noise")(_check_steps)
 
 
 class ScoreSettings(Settings):
@@ -469,6 +530,16 @@ class Config(Settings):
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     grid: GridSettings = Field(default_factory=GridSettings)
     method: MethodSettings = Field(default_factory=CellularSettings)
+    members: tuple[MemberSettings, ...] = Field(
+        (),
+        description="how cells differ: cell 0 takes the first entry, and after the last one comes "
+        "the first again, e.g. [{prior: gaussian}, {prior: uniform}]",
+    )
+    init_from: tuple[str, ...] = Field(
+        (),
+        description="runs whose GANs the cells start from, in order: run folders, one cell of one "
+        "(runs/a:2), or ensembles, which have generators only",
+    )
     score: ScoreSettings = Field(default_factory=ScoreSettings)
     run: RunSettings = Field(default_factory=RunSettings)
 
@@ -479,6 +550,7 @@ class Config(Settings):
             self._check_losses(self.method)
         self._check_penalty()
         self._check_condition()
+        self._check_members()
         if self.data.view == "share" and not self.data.overlap:
             most = 1 / self.cells
             if self.data.share > most + 1e-9:
@@ -514,9 +586,28 @@ class Config(Settings):
                 f"{self.training.objective}; allowed: null (the objective itself)"
             )
 
+    def _check_members(self) -> None:
+        if len(self.members) > self.cells:
+            raise ValueError(
+                f"members: {len(self.members)} entries for {self.cells} cells; "
+                f"allowed: at most {self.cells}"
+            )
+        if isinstance(self.method, CellularSettings):
+            for cell in range(len(self.members)):
+                if self.network_of(cell) != self.network_of(0):
+                    raise ValueError(
+                        f"members[{cell}]: its networks differ from those of members[0]; under "
+                        "method=cellular every cell breeds with its neighbours'; allowed: equal "
+                        "ones, or method=gap"
+                    )
+
     def _check_penalty(self) -> None:
+        for cell in range(max(1, len(self.members))):
+            self._check_penalised(self.network_of(cell))
+
+    def _check_penalised(self, network: AnyNetwork) -> None:
         """A gradient penalty is per item; batch norm makes every logit depend on the batch."""
-        training, network = self.training, self.network
+        training = self.training
         penalised = (
             training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
         ) or (training.objective == "relativistic" and training.gamma > 0)
@@ -531,12 +622,18 @@ class Config(Settings):
             )
 
     def _check_condition(self) -> None:
-        network = self.network
-        told = network.told if isinstance(network, LabelledSettings) else 0
-        if told and self.method.name != "independent":
+        networks = [self.network_of(cell) for cell in range(max(1, len(self.members)))]
+        if not any(isinstance(one, LabelledSettings) and one.told for one in networks):
+            return
+        if self.method.name != "independent":
             raise ValueError(
                 f"network.condition with method={self.method.name}: only GANs that train alone are "
                 "told labels; allowed: network.condition=none, or method=independent"
+            )
+        if self.data.validation:
+            raise ValueError(
+                f"data.validation={self.data.validation}: held-out items have no labels to tell "
+                "the networks; allowed: 0, or network.condition=none"
             )
 
     def with_grid_change(
@@ -555,6 +652,42 @@ class Config(Settings):
         change = {"round": round, "shape": shape, "neighbourhood": neighbourhood, "table": table}
         values["grid"]["schedule"] = [*values["grid"]["schedule"], change]
         return Config.model_validate(values)
+
+    def network_of(self, cell: int) -> AnyNetwork:
+        """The networks of a cell."""
+        member = self._member(cell)
+        network = member.network or self.network
+        return (
+            network if member.prior is None else network.model_copy(update={"prior": member.prior})
+        )
+
+    def training_of(self, cell: int) -> TrainingSettings:
+        """How a cell trains."""
+        changes = {
+            name: value
+            for name in ("input_noise", "gradient_clip")
+            if (value := getattr(self._member(cell), name)) is not None
+        }
+        return self.training.model_copy(update=changes) if changes else self.training
+
+    def _member(self, cell: int) -> MemberSettings:
+        return self.members[cell % len(self.members)] if self.members else MemberSettings()
+
+    def round_batches(self, items: int) -> int:
+        """How many batches make a round of a cell that sees so many items."""
+        # Where a view may be smaller than a batch, all of it is one.
+        epoch = items // min(self.training.batch_size, items)
+        given = self.training.batches_per_round
+        share = self.method.swap_every if isinstance(self.method, GapSettings) else None
+        if share is None:
+            return given or epoch
+        wanted = max(1, round(share * epoch))
+        if given not in (None, wanted):
+            raise ConfigError(
+                f"training.batches_per_round={given}: method.swap_every={share} of the {epoch} "
+                f"batches of an epoch are {wanted}; allowed: {wanted}, or null in either"
+            )
+        return wanted
 
     @property
     def cells(self) -> int:

@@ -21,6 +21,7 @@ from remuda.config import Config
 from remuda.data import Dataset, view_indices
 from remuda.grid import GridSchedule
 from remuda.metrics import Judge, Verdict
+from remuda.networks import check_shape
 from remuda.parcels import Parcel
 
 
@@ -73,6 +74,11 @@ class Method(ABC):
         config = self.config
         return view_indices(config.data, dataset, seed=config.seed, cell=cell, cells=config.cells)
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse, before anything is written, networks that cannot make or swap such items."""
+        for cell in range(max(1, len(self.config.members))):
+            check_shape(self.config.network_of(cell), shape)
+
     @abstractmethod
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
         """The other cells whose parcels of round - 1 this cell reads in this round."""
@@ -91,6 +97,8 @@ def report(
 ) -> RoundReport:
     """The report of the round a cell has just finished."""
     gan, found = cell.gan, cell.assessment
+    with clock.routine("assess"):
+        costs = cell.discriminator_costs()
     return RoundReport(
         cell=cell.index,
         round=cell.round,
@@ -101,7 +109,7 @@ def report(
         classes=found.classes if found else None,
         duplicates=found.duplicates if found else None,
         diverged=diverged,
-        details=details,
+        details={**details, **({"cost": costs} if costs else {})},
     )
 
 

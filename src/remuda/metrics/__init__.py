@@ -2,6 +2,7 @@
 
 from remuda.metrics.anova import Anova, ChannelAnova, anova
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
+from remuda.metrics.coverage import Coverage, mode_coverage
 from remuda.metrics.evaluate import (
     EVALUATIONS,
     AnyExtractor,
@@ -47,6 +48,7 @@ __all__ = [
     "AnyExtractor",
     "Assessment",
     "ChannelAnova",
+    "Coverage",
     "Extractor",
     "Features",
     "InceptionExtractor",
@@ -71,6 +73,7 @@ __all__ = [
     "load_extractor",
     "load_inception",
     "loss_of",
+    "mode_coverage",
     "near_duplicates",
     "precision_recall",
     "score_samples",

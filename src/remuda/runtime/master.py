@@ -29,6 +29,7 @@ from remuda.comm.messages import (
     Saved,
     Status,
 )
+from remuda.config import AnyNetwork
 from remuda.ensemble import Ensemble, Member
 from remuda.errors import DamagedError, RemudaError, StoreError
 from remuda.files import write_atomically
@@ -442,11 +443,16 @@ class Master:
         self._folder.rewind_events(self._completed)
 
     def _check_fit(self, parcels: Mapping[int, Parcel]) -> None:
-        """Whether these parcels are this run's: tried on a cell that nobody trains."""
-        probe = Cell(0, self._config, self._run.dataset, self._run.views[0], judge=None)
+        """Whether these parcels are this run's: tried on cells that nobody trains."""
+        probes: dict[AnyNetwork, Cell] = {}
         try:
             for cell in range(self._config.cells):
-                probe.restore(parcels[cell])
+                network = self._config.network_of(cell)
+                if network not in probes:
+                    probes[network] = Cell(
+                        cell, self._config, self._run.dataset, self._run.views[cell], judge=None
+                    )
+                probes[network].restore(parcels[cell])
         except _UNFIT as error:
             raise DamagedError(f"it does not fit this run: {error}") from None
 
@@ -513,7 +519,12 @@ class Master:
             self._config.network,
             dataset.shape,
             tuple(
-                Member(parcel.cell, recipe.weights[parcel.cell], generator_weights(parcel))
+                Member(
+                    parcel.cell,
+                    recipe.weights[parcel.cell],
+                    generator_weights(parcel),
+                    self._config.network_of(parcel.cell),
+                )
                 for parcel in parcels
             ),
             dataset.scale,
