@@ -254,6 +254,10 @@ def sample(
     run: RunPath,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="how many samples")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    label: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="only of this label, by name or number; default: all, as in the data"),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="a .png sheet, or an .npy array")
     ] = Path("samples.png"),
@@ -265,7 +269,7 @@ def sample(
     from remuda.files import write_atomically
     from remuda.pictures import sheet
 
-    samples = load(run).sample(count, seed)
+    samples = load(run).sample(count, seed, label)
     if output.suffix == ".png":
         content = sheet(samples)
     else:

@@ -473,8 +473,36 @@ class GapSettings(Settings):
     )
 
 
+class ClassParallelSettings(Settings):
+    """One GAN per label."""
+
+    name: Literal["class_parallel"] = Field(
+        "class_parallel", description="one GAN per label, side by side; the grid follows from them"
+    )
+    prior: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+        None,
+        min_length=1,
+        description="p(y), in the order of the labels: how often each label is drawn; null is as "
+        "often as in the data",
+    )
+    replicas: int = Field(1, ge=1, description="GANs per label, of which the best is kept")
+    within: Annotated[CellularSettings | GapSettings, Field(discriminator="name")] | None = Field(
+        None, description="how the replicas of a label exchange: {name: cellular}, {name: gap}"
+    )
+
+    @model_validator(mode="after")
+    def _exchange_needs_replicas(self) -> ClassParallelSettings:
+        if self.within is not None and self.replicas < 2:
+            raise ValueError(
+                f"method.within={self.within.name} needs somebody to exchange with; "
+                "allowed: method.replicas from 2 on, or null"
+            )
+        return self
+
+
 MethodSettings = Annotated[
-    CellularSettings | IndependentSettings | GapSettings, Field(discriminator="name")
+    CellularSettings | IndependentSettings | GapSettings | ClassParallelSettings,
+    Field(discriminator="name"),
 ]
 
 
@@ -548,6 +576,8 @@ class Config(Settings):
         if isinstance(self.method, CellularSettings):
             self._check_tournament(self.method)
             self._check_losses(self.method)
+        if isinstance(self.method, ClassParallelSettings):
+            self._check_class_parallel(self.method)
         self._check_penalty()
         self._check_condition()
         self._check_members()
@@ -585,6 +615,25 @@ class Config(Settings):
                 f"method.fitness_loss={fitness_loss} does not go with training.objective="
                 f"{self.training.objective}; allowed: null (the objective itself)"
             )
+
+    def _check_class_parallel(self, method: ClassParallelSettings) -> None:
+        if self.data.view != "all":
+            raise ValueError(
+                f"data.view={self.data.view}: under method=class_parallel a cell sees one label; "
+                "allowed: all"
+            )
+        if self.grid.schedule or self.grid.neighbourhood == "table":
+            raise ValueError(
+                "grid.schedule and tables of neighbours: under method=class_parallel the grid "
+                "follows from the labels; allowed: neither"
+            )
+        if isinstance(method.within, CellularSettings):
+            self._check_losses(method.within)
+            if method.within.tournament_size > method.replicas:
+                raise ValueError(
+                    f"method.within.tournament_size={method.within.tournament_size} is larger than "
+                    f"method.replicas={method.replicas}; allowed: 1 to {method.replicas}"
+                )
 
     def _check_members(self) -> None:
         if len(self.members) > self.cells:
@@ -678,7 +727,10 @@ class Config(Settings):
         # Where a view may be smaller than a batch, all of it is one.
         epoch = items // min(self.training.batch_size, items)
         given = self.training.batches_per_round
-        share = self.method.swap_every if isinstance(self.method, GapSettings) else None
+        method = (
+            self.method.within if isinstance(self.method, ClassParallelSettings) else self.method
+        )
+        share = method.swap_every if isinstance(method, GapSettings) else None
         if share is None:
             return given or epoch
         wanted = max(1, round(share * epoch))

@@ -47,7 +47,7 @@ def train(
         run = Run.prepare(config, dataset)
         initial = {name: encode_parcel(start) for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
-            anchored(config), environment(run), {**(attachments or {}), **initial}
+            anchored(run.config), environment(run), {**(attachments or {}), **initial}
         )
         with folder.lock():
             return _carry(run, folder, observer, engine)

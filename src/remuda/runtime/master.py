@@ -524,6 +524,7 @@ class Master:
                     recipe.weights[parcel.cell],
                     generator_weights(parcel),
                     self._config.network_of(parcel.cell),
+                    parcel.meta["memory"].get("label", {}).get("index"),
                 )
                 for parcel in parcels
             ),
@@ -538,6 +539,7 @@ class Master:
                 "chosen": recipe.reason,
                 "remuda": __version__,
             },
+            self._run.labels,
         )
 
     def _finish(self) -> Result:
