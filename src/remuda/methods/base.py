@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -64,6 +64,10 @@ class Recipe:
 
 class Method(ABC):
     """One way to train a population. Peers are a pure function of the round, so all sides agree."""
+
+    # Whether cells remember the discriminators that their generators met. Where they do not,
+    # whoever had to do with whom at all counts as having met.
+    remembers_met: ClassVar[bool] = False
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         self.config = config
