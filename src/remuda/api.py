@@ -21,6 +21,7 @@ from remuda.metrics import (
     INCEPTION,
     SHAPES,
     AnyExtractor,
+    Coverage,
     InceptionExtractor,
     Progress,
     Scores,
@@ -89,21 +90,24 @@ def score(
     weights: Path | None = None,
     data_dir: Path | None = None,
     progress: Progress | None = None,
-) -> Scores:
+) -> Scores | Coverage:
     """Scores of a finished run, measured afresh against the data it was trained on.
 
     `extractor` is a classifier's name (`digits`, `cifar`), or `inception`, whose weights are those
     in the data folder or `weights`. At most `real` images of the data are looked at: by default
-    60,000, and 10,000 by Inception, which needs a tenth of a second for each.
+    60,000, and 10,000 by Inception, which needs a tenth of a second for each. Points with known
+    modes are scored by how the samples cover them.
     """
     check_metrics(metrics)
     ensemble = load(path)
     config = with_data_dir(RunFolder.open(Path(path)).config(), data_dir)
+    unscored = config.score.model_copy(update={"extractor": "none"})
+    run = Run.prepare(config.model_copy(update={"score": unscored}))
+    covered = run.score(ensemble, samples, seed) if extractor is None else None
+    if covered is not None:
+        return covered
     network = _extractor(extractor, config, ensemble.shape, weights)
     slow = isinstance(network, InceptionExtractor)
-    run = Run.prepare(
-        config.model_copy(update={"score": config.score.model_copy(update={"extractor": "none"})})
-    )
     # Against what the cells saw: of one label each, the others are not missing.
     seen = torch.unique(torch.cat(run.views))
     chosen = seen[spread(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
@@ -150,7 +154,7 @@ class PopulationGAN:
     """
 
     ensemble_: Ensemble
-    scores_: Scores | None
+    scores_: Scores | Coverage | None
     run_dir_: Path
 
     def __init__(

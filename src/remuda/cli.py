@@ -228,7 +228,11 @@ def _show(result: Result) -> None:
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
-    print(f"  {command} score {path} fid is tvd" if result.scores else f"  {command} runs")
+    if result.scores is None:
+        print(f"  {command} runs")
+    else:
+        by = " fid is tvd" if len(result.ensemble.shape) > 1 else ""
+        print(f"  {command} score {path}{by}")
     print(f"  {command} train quickstart grid=3x3 seed=1")
 
 
@@ -312,10 +316,20 @@ def score(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Inception-v3 as .npz or .safetensors; default: from the data folder"),
     ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("-o", "--output", help="also draw the classes of data and samples: a .png"),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Score a finished run's ensemble against the data it was trained on."""
+    """Score a finished run's ensemble against the data it was trained on.
+
+    Points with known modes are scored by how the samples cover them.
+    """
+    if output is not None:
+        analysis.check_png(output)
     from remuda import api
+    from remuda.metrics import Coverage
     from remuda.view import scoring
 
     with scoring() as progress:
@@ -330,8 +344,13 @@ def score(
             data_dir=data_dir,
             progress=progress,
         )
+    if isinstance(scores, Coverage):
+        analysis.show_coverage(run, scores, metrics, output)
+        return
     for line in scores.lines():
         print(line)
+    if output is not None:
+        analysis.draw_classes(run, scores, output)
 
 
 @app.command()

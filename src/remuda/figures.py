@@ -171,7 +171,7 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
     """Points of the plane side by side under one scale, the known modes as rings of `reach`."""
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = _figure(3.5 * columns + 0.2, 3.8 * rows)
+    figure = _figure(3.5 * columns, 4.1 * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     seen = panels[0].points if modes is None else np.concatenate((panels[0].points, modes))
     low, high = seen.min(0), seen.max(0)
@@ -190,7 +190,7 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
             panel.points[:, 0], panel.points[:, 1], s=5, color=colour, linewidths=0, alpha=0.55
         )
         axes.set_title(panel.name, loc="left")
-        axes.text(0, -0.03, panel.note, transform=axes.transAxes, va="top", fontsize=8, color=FAINT)
+        axes.set_xlabel(panel.note or " ", loc="left", fontsize=8, color=FAINT)
         axes.set_xlim(low[0] - margin, high[0] + margin)
         axes.set_ylim(low[1] - margin, high[1] + margin)
         axes.set_aspect("equal")

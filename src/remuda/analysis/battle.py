@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.analysis.population import Population, held_out, load_population, short_names
+from remuda.analysis.population import Population, held_out, load_population
 from remuda.data import Dataset
 from remuda.errors import ConfigError
 from remuda.metrics.gam import (
@@ -97,7 +97,7 @@ def fight(
 ) -> Battle:
     """Let the last checkpoints of two or more runs judge each other's samples."""
     populations = _load(paths, data_dir, progress)
-    names = short_names([population.path for population in populations])
+    names = [population.path.resolve().name for population in populations]
     everyone = [(place, one) for place, found in enumerate(populations) for one in found.members]
     shares = torch.zeros(len(everyone), len(everyone), dtype=torch.float64)
     for column, (maker_run, maker) in enumerate(everyone):
@@ -148,9 +148,14 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
         raise ConfigError(
             f"{len(paths)} run: a battle needs judges from elsewhere; allowed: two runs or more"
         )
-    twice = [path for path in paths if [one.absolute() for one in paths].count(path.absolute()) > 1]
-    if twice:
-        raise ConfigError(f"{twice[0]}: given twice; allowed: every run once")
+    called = [path.resolve().name for path in paths]
+    for path, name in zip(paths, called, strict=True):
+        if called.count(name) > 1:
+            # Lineages that came from one run into another are told by the run's name.
+            raise ConfigError(
+                f"{path}: {called.count(name)} runs are called {name}; "
+                "allowed: every run once, each with a name of its own"
+            )
     populations: list[Population] = []
     for path in paths:
         progress(f"loading {path}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from remuda.analysis.battle import Battle
+    from remuda.metrics import Coverage, Scores
 
 app = typer.Typer()
 
@@ -57,7 +58,7 @@ def gam(
     if exclusion not in allowed:
         hint = suggest(exclusion, allowed) or ";"
         raise ConfigError(f"--exclusion={exclusion}: unknown{hint} allowed: {', '.join(allowed)}")
-    _check_png(output)
+    check_png(output)
     from rich.console import Console
 
     with Console(stderr=True).status("loading") as status:
@@ -182,7 +183,7 @@ def tsne(
     data_dir: DataDir = None,
 ) -> None:
     """Draw data and samples of finished runs into one plane (t-SNE; 2-D points as they are)."""
-    _check_png(output)
+    check_png(output)
     from rich.console import Console
 
     with Console(stderr=True).status("embedding"):
@@ -199,7 +200,7 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
 
     A spread that shrinks with more members says that they know less of their data by heart.
     """
-    _check_png(output)
+    check_png(output)
     from remuda.analysis.curves import read_costs
     from remuda.analysis.population import short_names
     from remuda.figures import Curve, learning_curves
@@ -225,7 +226,43 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
     _write(output, learning_curves(drawn))
 
 
-def _check_png(output: Path) -> None:
+# ---------------------------------------------------------------------------- parts of `score`
+
+
+def show_coverage(
+    run: Path, found: Coverage, metrics: list[str] | None, output: Path | None
+) -> None:
+    """Print how a run's samples cover the known modes, and each cell's alone did at its end."""
+    asked = [*(metrics or ()), *(["--output"] if output else [])]
+    if asked:
+        raise ConfigError(
+            f"{asked[0]}: is for images, and {run} made points; allowed: no metric "
+            f"(`remuda tsne {run}` draws points)"
+        )
+    for line in found.lines():
+        print(line)
+    from remuda.store import RunFolder
+
+    cells = (RunFolder.open(run).result() or {}).get("modes_by_cell")
+    if isinstance(cells, dict) and len(cells) > 1:
+        covered = " ".join(str(one["values"]["modes_covered"]) for one in cells.values())
+        print(f"cells alone     cover {covered}")
+
+
+def draw_classes(run: Path, scores: Scores, output: Path) -> None:
+    """A picture of how often each class comes up, in the data and in the samples."""
+    from remuda.figures import class_bars
+
+    made = [count / scores.samples for count in scores.class_histogram]
+    title = f"{run.resolve().name}: TVD {scores.values['tvd']:.3f}"
+    names = [str(number) for number in range(len(made))]
+    _write(output, class_bars(names, scores.real_class_shares, made, title))
+
+
+# ---------------------------------------------------------------------------- printing
+
+
+def check_png(output: Path) -> None:
     if output.suffix != ".png":
         raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png")
 

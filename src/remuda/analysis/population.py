@@ -75,6 +75,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     dataset = load_dataset(config.data)
     method = build_method(config)
     parcels = folder.load_checkpoint(checkpoints[-1])
+    met = _met(parcels, method)
     members = []
     for index in range(config.cells):
         cell = Cell(index, config, dataset, method.view(dataset, index), judge=None)
@@ -92,7 +93,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
                 cell.gan.generator.network.eval().requires_grad_(False),
                 cell.gan.discriminator.network.eval().requires_grad_(False),
                 _known_as(lineage(parcels[index]), path),
-                frozenset(_known_as(one, path) for one in _met(parcels[index], method)),
+                frozenset(_known_as(one, path) for one in met[index]),
             )
         )
     return Population(path, config, dataset, checkpoints[-1].round, tuple(members))
@@ -120,11 +121,15 @@ def short_names(paths: list[Path]) -> list[str]:
     return [os.path.relpath(path.absolute(), common) for path in paths]
 
 
-def _met(parcel: Parcel, method: Method) -> frozenset[str]:
-    if "met" in parcel.meta["memory"]:
-        return lineages_met(parcel)
-    cells = method.config.cells
-    return frozenset(map(str, acquainted(method, cells, parcel.round)[parcel.cell]))
+def _met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozenset[str]]:
+    """The lineages of the discriminators that each cell's generator met, or may have met."""
+    own = {cell: lineages_met(parcel) for cell, parcel in parcels.items()}
+    if method.remembers_met:
+        return own
+    known = {cell: own[cell] | {lineage(parcel)} for cell, parcel in parcels.items()}
+    rounds = max(parcel.round for parcel in parcels.values())
+    groups = acquainted(method, method.config.cells, rounds)
+    return {cell: frozenset().union(*(known[other] for other in groups[cell])) for cell in parcels}
 
 
 def acquainted(method: Method, cells: int, rounds: int) -> Mapping[int, frozenset[int]]:
@@ -147,5 +152,5 @@ def acquainted(method: Method, cells: int, rounds: int) -> Mapping[int, frozense
 
 
 def _known_as(name: str, path: Path) -> str:
-    """A lineage's name among those of other runs; one that came from another run has its own."""
-    return name if "/" in name else f"{path.absolute()}/{name}"
+    """A lineage's name among those of other runs, as `init_from` writes it too."""
+    return name if "/" in name else f"{path.resolve().name}/{name}"

@@ -128,7 +128,7 @@ def _preset_text(name: str) -> str:
 
 def _read_source(source: str) -> dict[str, Any]:
     if source in preset_names():
-        return _expand(_parse_yaml(_preset_text(source), source))
+        return _based(_parse_yaml(_preset_text(source), source), source)
     path = Path(source)
     try:
         found = path.is_file()
@@ -144,7 +144,11 @@ def _read_source(source: str) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read as text: {error}") from None
-    values = _parse_yaml(text, source)
+    return _based(_parse_yaml(text, source), source)
+
+
+def _based(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """Values over those of the preset that they name as their base, if they name one."""
     base = values.pop("preset", None)
     if base is None:
         return _expand(values)

@@ -69,6 +69,9 @@ class Method(ABC):
     labelled: ClassVar[bool] = False
     # Whether a cell that sees less than a batch trains with what there is.
     shrinks_batches: ClassVar[bool] = False
+    # Whether cells remember the discriminators that their generators met. Where they do not,
+    # whoever had to do with whom at all counts as having met.
+    remembers_met: ClassVar[bool] = False
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         self.config = config

@@ -38,6 +38,8 @@ from remuda.streams import choice_stream
 class Gap(Method):
     """Every member trains its own GAN, with another's discriminator each time."""
 
+    remembers_met = True
+
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
         assert isinstance(config.method, GapSettings)

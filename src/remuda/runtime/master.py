@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remuda.alarms import find_alarms
 from remuda.cell import Cell, generator_weights
@@ -34,7 +35,7 @@ from remuda.ensemble import Ensemble, Member
 from remuda.errors import DamagedError, RemudaError, StoreError
 from remuda.files import write_atomically
 from remuda.methods import Recipe, RoundReport
-from remuda.metrics import Scores, score_samples
+from remuda.metrics import Coverage, Scores
 from remuda.parcels import Parcel
 from remuda.pictures import sheet
 from remuda.protocol import (
@@ -80,7 +81,7 @@ class Result:
     path: Path
     picture: Path
     ensemble: Ensemble
-    scores: Scores | None
+    scores: Scores | Coverage | None
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
 
@@ -542,13 +543,21 @@ class Master:
             self._run.labels,
         )
 
+    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
+        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
+
+    def _modes_by_cell(self) -> dict[int, Any] | None:
+        """Every cell's own coverage, where modes are known: what a population is compared by."""
+        if self._run.judge is not None or self._run.dataset.modes is None:
+            return None
+        alone = (Recipe({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
+        found = (self._score(self._ensemble(recipe, self._completed)) for recipe in alone)
+        return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
+
     def _finish(self) -> Result:
         recipe = self._run.method.ensemble(self._parcels(self._completed), self._run.judge)
         ensemble = self._ensemble(recipe, self._completed)
-        scores, judge = None, self._run.judge
-        if judge is not None:
-            images = ensemble.draw(self._config.score.final_samples, self._config.seed)
-            scores = score_samples(judge.extractor, images, judge.real)
+        scores = self._score(ensemble)
         events = self._folder.events()
         acceptance = acceptance_rate(events)
         # Of all legs of the run: each round was completed once.
@@ -565,6 +574,7 @@ class Master:
                 "chosen": recipe.reason,
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
+                "modes_by_cell": self._modes_by_cell(),
             }
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})

@@ -15,10 +15,18 @@ import torch
 
 from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
-from remuda.ensemble import Labels
+from remuda.ensemble import Ensemble, Labels
 from remuda.errors import ConfigError, StoreError
 from remuda.methods import Method, build_method, resolved
-from remuda.metrics import Judge, extractor_for, spread
+from remuda.metrics import (
+    Coverage,
+    Judge,
+    Scores,
+    extractor_for,
+    mode_coverage,
+    score_samples,
+    spread,
+)
 from remuda.networks import label_count
 from remuda.runtime.observer import Observer
 from remuda.store import RunFolder
@@ -75,6 +83,17 @@ class Run:
             chosen = seen[spread(len(seen), real_samples)]
             judge = Judge(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, judge, views)
+
+    def score(self, ensemble: Ensemble, samples: int, seed: int) -> Scores | Coverage | None:
+        """What can be said of a mixture here: by the judge, by known modes, or nothing."""
+        modes = self.dataset.modes
+        if self.judge is not None:
+            drawn = ensemble.draw(samples, seed)
+            return score_samples(self.judge.extractor, drawn, self.judge.real)
+        if modes is not None:
+            points = ensemble.rescale(ensemble.draw(samples, seed))
+            return mode_coverage(points, modes.centres, modes.spread)
+        return None
 
     @property
     def labels(self) -> Labels | None:
