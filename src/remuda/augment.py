@@ -31,9 +31,10 @@ def _translation(images: Tensor, rng: torch.Generator) -> Tensor:
     padded = pad(images, (across, across, down, down))
     top = torch.randint(0, 2 * down + 1, (count, 1, 1, 1), generator=rng)
     left = torch.randint(0, 2 * across + 1, (count, 1, 1, 1), generator=rng)
-    rows = (top + torch.arange(height)[:, None]).expand(-1, channels, -1, padded.shape[3])
-    columns = (left + torch.arange(width)).expand(-1, channels, height, -1)
-    return padded.gather(2, rows).gather(3, columns)
+    rows = (top + torch.arange(height)[:, None]).to(images.device)
+    columns = (left + torch.arange(width)).to(images.device)
+    moved = padded.gather(2, rows.expand(-1, channels, -1, padded.shape[3]))
+    return moved.gather(3, columns.expand(-1, channels, height, -1))
 
 
 def _cutout(images: Tensor, rng: torch.Generator) -> Tensor:
@@ -45,14 +46,14 @@ def _cutout(images: Tensor, rng: torch.Generator) -> Tensor:
     rows, columns = torch.arange(height)[:, None], torch.arange(width)
     top, left = centre_down - tall // 2, centre_across - wide // 2
     cut = (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
-    return images.masked_fill(cut, 0.0)
+    return images.masked_fill(cut.to(images.device), 0.0)
 
 
 def _colour(images: Tensor, rng: torch.Generator) -> Tensor:
     """Brightness, saturation (of colour images) and contrast."""
 
     def share() -> Tensor:
-        return torch.rand(len(images), 1, 1, 1, generator=rng)
+        return torch.rand(len(images), 1, 1, 1, generator=rng).to(images.device)
 
     images = images + (share() - 0.5)
     grey = images.mean(1, keepdim=True)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from remuda.augment import augmented
 from remuda.config import AnyNetwork, Config, TrainingSettings
 from remuda.data import Dataset
+from remuda.devices import Devices
 from remuda.metrics import Assessment, Judge
 from remuda.networks import (
     build_discriminator,
@@ -109,7 +110,7 @@ class Individual:
         self.optimizer.state.clear()
         for name, parameter in self.network.named_parameters():
             state = {
-                key: tensors[f"adam.{key}.{name}"].clone()
+                key: tensors[f"adam.{key}.{name}"].clone().to(parameter.device)
                 for key in ("step", "exp_avg", "exp_avg_sq")
                 if f"adam.{key}.{name}" in tensors
             }
@@ -165,7 +166,8 @@ class Blur:
     def __call__(self, items: Tensor) -> Tensor:
         if self.sigma == 0:
             return items
-        return items + self.sigma * torch.randn(items.shape, generator=self.rng)
+        noise = torch.randn(items.shape, generator=self.rng).to(items.device)
+        return items + self.sigma * noise
 
 
 @dataclass
@@ -179,6 +181,7 @@ class Cell:
     judge: Judge | None
     network: AnyNetwork = field(init=False)  # its own: members of a population may differ
     training: TrainingSettings = field(init=False)
+    devices: Devices = field(init=False)
     gan: Gan = field(init=False)
     round: int = 0
     memory: dict[str, Any] = field(default_factory=dict)  # the method's own state, plain JSON
@@ -188,16 +191,17 @@ class Cell:
     def __post_init__(self) -> None:
         self.network = self.config.network_of(self.index)
         self.training = self.config.training_of(self.index)
+        self.devices = Devices.of(self.config.devices)
         self.gan = self._new_gan()
         self.assess()
 
     def _new_gan(self) -> Gan:
         training, shape = self.training, self.dataset.shape
         networks = (
-            build(self.network, shape, self._tensor_stream(purpose, round=0))
-            for build, purpose in (
-                (build_generator, "init-generator"),
-                (build_discriminator, "init-discriminator"),
+            build(self.network, shape, self._tensor_stream(purpose, round=0)).to(device)
+            for build, purpose, device in (
+                (build_generator, "init-generator", self.devices.generator),
+                (build_discriminator, "init-discriminator", self.devices.discriminator),
             )
         )
         return Gan(
@@ -275,11 +279,12 @@ class Cell:
         discriminator_losses: list[Tensor] = []
 
         for number, picked in enumerate(batches):
-            real, labels = blur(self.dataset.items.index_select(0, picked)), self._labels(picked)
+            items = self.dataset.items.index_select(0, picked)
+            real, labels = blur(self.devices.to_discriminator(items)), self._labels(picked)
             if number % (settings.skip_n_disc_steps + 1) == 0:
                 opponent = discriminator_opponents[draws[number, 0]]
                 with torch.no_grad():
-                    fake = blur(made(opponent, self.latent(len(real), noise), labels))
+                    fake = blur(self._made(opponent, len(real), noise, labels))
                 loss = self._discriminator_loss(
                     discriminator, augment(real), augment(fake), labels, penalty_noise
                 )
@@ -289,12 +294,12 @@ class Cell:
                 discriminator_losses.append(loss.detach())
             if (number + 1) % settings.n_critic == 0:
                 judge = generator_opponents[draws[number, 1]]
-                fake = blur(made(generator.network, self.latent(len(real), noise), labels))
-                fake_logits, surprise = judged(judge, augment(fake), labels)
+                fake = blur(self._made(generator.network, len(real), noise, labels))
+                fake_logits, surprise = self._judged(judge, augment(fake), labels)
                 real_logits = None
                 if needs_real(generator.loss):
                     with torch.no_grad():
-                        real_logits, _ = judged(judge, augment(real), labels)
+                        real_logits, _ = self._judged(judge, augment(real), labels)
                 loss = generator_loss(generator.loss, fake_logits, real_logits)
                 loss = loss if surprise is None else loss + surprise.mean()
                 generator.step(loss)
@@ -309,6 +314,20 @@ class Cell:
             len(batches),
             batches.numel(),
         )
+
+    def _made(
+        self, network: nn.Module, count: int, noise: torch.Generator, labels: Tensor | None
+    ) -> Tensor:
+        """What a generator makes, brought to where the discriminator is."""
+        told = None if labels is None else self.devices.to_generator(labels)
+        latent = self.devices.to_generator(self.latent(count, noise))
+        return self.devices.to_discriminator(made(network, latent, told))
+
+    def _judged(
+        self, network: nn.Module, items: Tensor, labels: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        told = None if labels is None else self.devices.to_discriminator(labels)
+        return judged(network, items, told)
 
     def _batches(self) -> Tensor:
         """Indices of this round's batches: epochs of the view, each in an order of its own.
@@ -345,6 +364,7 @@ class Cell:
         noise: torch.Generator,
     ) -> Tensor:
         settings, network = self.training, discriminator.network
+        labels = None if labels is None else self.devices.to_discriminator(labels)
         real_logits, fake_logits, surprise = _judge_both(network, real, fake, labels)
         loss = discriminator_loss(discriminator.loss, real_logits, fake_logits)
         if surprise is not None:  # AC-GAN: of real and made images alike
@@ -367,8 +387,10 @@ class Cell:
         # Labels in the shares they have in the data.
         some = self.choices(f"{purpose}-labels").choice(len(self.view), count)
         labels = self._labels(self.view[torch.from_numpy(some)])
+        told = None if labels is None else self.devices.to_generator(labels)
+        latent = self.devices.to_generator(self.latent(count, self._tensor_stream(purpose)))
         with torch.no_grad():
-            return made(network, self.latent(count, self._tensor_stream(purpose)), labels)
+            return self.devices.home(made(network, latent, told))
 
     def assess(self) -> Assessment | None:
         """Score samples of the centre's generator, where an extractor fits the data."""
@@ -392,9 +414,10 @@ class Cell:
         judge = self.gan.discriminator
         network = judge.network.eval()
         with torch.no_grad():
-            fake_logits = network(fake)
+            there = self.devices.to_discriminator
+            fake_logits = network(there(fake))
             return {
-                name: float(discriminator_loss(judge.loss, network(items), fake_logits))
+                name: float(discriminator_loss(judge.loss, network(there(items)), fake_logits))
                 for name, items in (
                     ("train", self.dataset.items[self.view[torch.from_numpy(seen)]]),
                     ("validation", held_out[torch.from_numpy(unseen)]),
@@ -408,7 +431,7 @@ class Cell:
         tensors: dict[str, Tensor] = {}
         for role, individual in _roles(self.gan):
             for name, value in individual.tensors().items():
-                tensors[f"{role}.{name}"] = value.detach().clone()
+                tensors[f"{role}.{name}"] = self.devices.home(value.detach()).clone()
         if self.assessment is not None:
             for name, value in self.assessment.tensors().items():
                 tensors[f"assessment.{name}"] = value

@@ -33,6 +33,7 @@ LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 
 
 MOST_CELLS = 100_000
+_DEVICE = r"^(cpu|mps|cuda(:[0-9]+)?)$"
 
 
 class Settings(BaseModel):
@@ -233,6 +234,9 @@ class ClassDcganSettings(LabelledSettings):
     )
     latent: int = Field(100, ge=1, description=_LATENT)
     prior: Prior = Field("gaussian", description=_PRIOR)
+    width: int = Field(
+        128, ge=1, description="channels of the widest layers; the tables' 128, less is quicker"
+    )
     first_activation: Literal["relu", "leaky_relu"] = Field(
         "relu", description="after the generator's first layer: relu (CLASS), leaky_relu (W-CLASS)"
     )
@@ -532,6 +536,15 @@ class ScoreSettings(Settings):
     final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
 
 
+class DeviceSettings(Settings):
+    """Where the two networks of a cell live."""
+
+    generator: str = Field(
+        "cpu", pattern=_DEVICE, description="device of the generator: cpu, cuda, cuda:0, ..., mps"
+    )
+    discriminator: str = Field("cpu", pattern=_DEVICE, description="device of the discriminator")
+
+
 class RunSettings(Settings):
     """Where a run is kept, and what of it."""
 
@@ -569,6 +582,7 @@ class Config(Settings):
         "(runs/a:2), or ensembles, which have generators only",
     )
     score: ScoreSettings = Field(default_factory=ScoreSettings)
+    devices: DeviceSettings = Field(default_factory=DeviceSettings)
     run: RunSettings = Field(default_factory=RunSettings)
 
     @model_validator(mode="after")
@@ -580,6 +594,7 @@ class Config(Settings):
             self._check_class_parallel(self.method)
         self._check_penalty()
         self._check_condition()
+        self._check_devices()
         self._check_members()
         if self.data.view == "share" and not self.data.overlap:
             most = 1 / self.cells
@@ -668,6 +683,17 @@ class Config(Settings):
                 f"training.objective={training.objective} with a gradient penalty needs a "
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
                 "network.batch_norm=false (class_dcgan), or network.family=mlp"
+            )
+
+    def _check_devices(self) -> None:
+        method = self.method
+        inner = method.within if isinstance(method, ClassParallelSettings) else method
+        elsewhere = {self.devices.generator, self.devices.discriminator} != {"cpu"}
+        if elsewhere and isinstance(inner, CellularSettings):
+            raise ValueError(
+                f"devices.generator={self.devices.generator}, devices.discriminator="
+                f"{self.devices.discriminator}: cellular evaluation is for the processor; "
+                "allowed: cpu, or another method"
             )
 
     def _check_condition(self) -> None:

@@ -16,9 +16,6 @@ from remuda.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.networks.family import Family, Shape, leaky, normal_weights
 from remuda.networks.layers import SelfAttention, StreamDropout
 
-_WIDE, _NARROW = 128, 64  # channels of the generator
-_WIDTHS = (16, 32, 64, 128)  # of the discriminator
-
 
 def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
     square = len(shape) == 3 and shape[1] == shape[2]
@@ -31,23 +28,23 @@ def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
 
 
 def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
-    start = shape[1] // 4
+    start, wide, narrow = shape[1] // 4, settings.width, max(1, settings.width // 2)
     first = leaky() if settings.first_activation == "leaky_relu" else nn.ReLU(inplace=True)
     body = nn.Sequential(
-        nn.Linear(settings.latent + settings.told, _WIDE * start * start),
+        nn.Linear(settings.latent + settings.told, wide * start * start),
         first,
-        nn.Unflatten(1, (_WIDE, start, start)),
-        nn.BatchNorm2d(_WIDE),  # the one whose epsilon the tables have right
+        nn.Unflatten(1, (wide, start, start)),
+        nn.BatchNorm2d(wide),  # the one whose epsilon the tables have right
         nn.Upsample(scale_factor=2),
-        nn.Conv2d(_WIDE, _WIDE, 3, padding=1),
-        nn.BatchNorm2d(_WIDE, eps=settings.epsilon),
+        nn.Conv2d(wide, wide, 3, padding=1),
+        nn.BatchNorm2d(wide, eps=settings.epsilon),
         leaky(),
-        *([SelfAttention(_WIDE)] if settings.attention else []),
+        *([SelfAttention(wide)] if settings.attention else []),
         nn.Upsample(scale_factor=2),
-        nn.Conv2d(_WIDE, _NARROW, 3, padding=1),
-        nn.BatchNorm2d(_NARROW, eps=settings.epsilon),
+        nn.Conv2d(wide, narrow, 3, padding=1),
+        nn.BatchNorm2d(narrow, eps=settings.epsilon),
         leaky(),
-        nn.Conv2d(_NARROW, shape[0], 3, padding=1),
+        nn.Conv2d(narrow, shape[0], 3, padding=1),
         nn.Tanh(),
     )
     return ConditionalGenerator(body, settings.told) if settings.told else body
@@ -56,7 +53,8 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
 def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     layers: list[nn.Module] = []
     side = shape[1]
-    for number, (before, after) in enumerate(pairwise((shape[0], *_WIDTHS))):
+    widths = [max(1, settings.width >> halved) for halved in (3, 2, 1, 0)]
+    for number, (before, after) in enumerate(pairwise((shape[0], *widths))):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), leaky()]
         layers.append(StreamDropout(settings.dropout))
         if number > 0 and settings.batch_norm and not settings.spectral_norm:
@@ -65,7 +63,7 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
             layers.append(SelfAttention(after))
         side = (side + 1) // 2
     body = nn.Sequential(*layers, nn.Flatten())
-    features = _WIDTHS[-1] * side * side
+    features = widths[-1] * side * side
     return discriminator_of(body, features, settings.condition, settings.told)
 
 
