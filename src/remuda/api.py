@@ -111,14 +111,18 @@ def score(
     # Against what the cells saw: of one label each, the others are not missing.
     seen = torch.unique(torch.cat(run.views))
     chosen = seen[spread(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
+    images, labels = ensemble.draw_labelled(samples, seed)
+    automatic = config.score.model_copy(update={"extractor": "auto"})
+    knows_them = extractor_for(automatic, config.data.source, ensemble.shape) is network
     return evaluate(
         network,
-        ensemble.draw(samples, seed),
+        images,
         run.dataset.items[chosen],
         metrics or default_metrics(network),
         seed=seed,
         cache=cache_dir() / "features" if slow else None,
         progress=progress,
+        labels=labels if knows_them else None,
     )
 
 

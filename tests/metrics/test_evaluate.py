@@ -117,3 +117,14 @@ def test_metrics_that_need_classes_are_refused_without_them() -> None:
         check_metrics(["fjd"])
     assert default_metrics(Pixels()) == ("fid", "kid")
     assert "is" in default_metrics(load_extractor("digits"))
+
+
+def test_samples_that_were_asked_for_by_label_are_checked_against_it() -> None:
+    extractor = load_extractor("digits")
+    fake = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    guesses = extractor(fake).logits.argmax(1)
+    asked = guesses.clone()
+    asked[:10] = (guesses[:10] + 1) % 10
+    scores = evaluate(extractor, fake, fake, ["fid"], labels=asked)
+    assert scores.values["accuracy"] == 0.75
+    assert "class accuracy  0.750" in scores.lines()

@@ -144,8 +144,12 @@ def evaluate(
     seed: int = 0,
     cache: Path | None = None,
     progress: Progress | None = None,
+    labels: Tensor | None = None,
 ) -> Scores:
-    """The metrics of images against real ones; with `cache`, real features are kept there."""
+    """The metrics of images against real ones; with `cache`, real features are kept there.
+
+    With `labels`, those that the images were asked for by, also how often the extractor agrees.
+    """
     check_metrics(metrics, extractor)
     watcher = progress or Silent()
     kept = None if cache is None else cache / f"{_key(extractor, real_images)}.safetensors"
@@ -164,6 +168,8 @@ def evaluate(
     for metric in dict.fromkeys(metrics):
         values |= EVALUATIONS[metric](real, fake, seed)
     guesses = fake.logits.argmax(1) if extractor.classes else torch.empty(0, dtype=torch.int64)
+    if labels is not None and extractor.classes:
+        values["accuracy"] = (guesses == labels).double().mean().item()
     return Scores(
         values=values,
         extractor=extractor.name,

@@ -108,22 +108,19 @@ def load_extractor(name: str) -> Extractor:
 def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> InceptionExtractor:
     """Inception-v3 with the given weights, or with those that lie in a data folder."""
     places = (
-        [weights]
-        if weights is not None
-        else [
-            place / file
-            for folder in folders
-            for place in (folder / "inception", folder)
-            for file in INCEPTION_FILES
-        ]
+        place / file
+        for folder in folders
+        for place in (folder / "inception", folder)
+        for file in INCEPTION_FILES
     )
-    found = next((path for path in places if path.is_file()), None)
+    found = weights or next((path for path in places if path.is_file()), None)
     if found is None:
         raise ConfigError(
             f"--extractor={name}: no weights; allowed: --weights FILE (.npz or .safetensors), or "
             f"inception/{INCEPTION_FILES[0]} in the folder given by --data-dir or REMUDA_DATA"
         )
-    return InceptionExtractor(*read_inception(found), name, digest(found.read_bytes()))
+    network, head = read_inception(found)
+    return InceptionExtractor(network, head, name, digest(found.read_bytes()))
 
 
 def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:

@@ -231,6 +231,7 @@ def _lines_of(values: Mapping[str, float]) -> dict[str, list[str]]:
         "fid_logits": {"fid_logits": "FID (logits)    {fid_logits:.3f}"},
         "is": {"is": "inception score {is:.3f} ± {is_std:.3f}"},
         "tvd": {"tvd": "TVD             {tvd:.4f}"},
+        "accuracy": {"accuracy": "class accuracy  {accuracy:.3f}"},
         "kid": {"kid": "KID             {kid:.5f} ± {kid_std:.5f}"},
         "pr": {
             "precision": "precision       {precision:.3f}",
