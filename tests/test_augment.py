@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
 
 from remuda.augment import AUGMENTATIONS, augmented
+from remuda.data import dataset_from_array
+from remuda.errors import ConfigError
+from tests.tiny import gan_tensors, same, tiny_cell, tiny_config
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -94,3 +98,24 @@ def test_saturation_spreads_or_shrinks_colours_around_their_grey() -> None:
     spread = (changed[:, 0] - changed[:, 2])[:, 0, 0]
     assert spread.min() < 0.4
     assert spread.max() > 1.5  # saturation up to 2, contrast up to 1.5
+
+
+# ---------------------------------------------------------------------------- in training
+
+
+def test_a_cell_trains_on_changed_images_the_same_way_each_time() -> None:
+    found = []
+    for kinds in ([], ["translation", "cutout", "colour"], ["translation", "cutout", "colour"]):
+        training = {"augment": kinds, "batch_size": 6, "learning_rate": 0.01}
+        cell = tiny_cell(tiny_config(training=training))
+        cell.train(cell.gan)
+        found.append(gan_tensors(cell.gan))
+    assert same(found[1], found[2])
+    assert not same(found[0], found[1])
+
+
+def test_points_cannot_be_changed_like_images() -> None:
+    points = dataset_from_array(np.random.default_rng(0).normal(size=(24, 2)), None)
+    cell = tiny_cell(tiny_config(training={"augment": ["cutout"]}), points)
+    with pytest.raises(ConfigError, match=r"training.augment=\['cutout'\]: .* allowed: \[\]"):
+        cell.train(cell.gan)

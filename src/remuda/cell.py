@@ -20,6 +20,7 @@ from remuda.augment import augmented
 from remuda.config import AnyNetwork, Config, TrainingSettings
 from remuda.data import Dataset
 from remuda.devices import Devices
+from remuda.errors import ConfigError
 from remuda.metrics import Assessment, Judge
 from remuda.networks import (
     build_discriminator,
@@ -353,6 +354,10 @@ class Cell:
     def _augmentation(self) -> Callable[[Tensor], Tensor]:
         """What happens to every image before a discriminator sees it while training."""
         kinds, stream = self.training.augment, self._tensor_stream("augment")
+        if kinds and not self.dataset.is_images:
+            raise ConfigError(
+                f"training.augment={list(kinds)}: {self.dataset.name} are no images; allowed: []"
+            )
         return lambda images: augmented(images, kinds, stream)
 
     def _discriminator_loss(
