@@ -13,8 +13,9 @@ What a perfect generator could reach, the test images scored against the 50,000 
     all 10,000     0.079          0.019       5.36 ± 0.08             5.37   0.010
     first 1,000     0.70           0.15       5.22 ± 0.36             5.37   0.029
 
-So the inception score ends at 5.4, not at 10: the classifier is unsure of many real images, too, and
-was trained with smoothed labels. With the test images given in [0, 1] instead of [-1, 1], FID is 57.
+So the inception score ends at 5.4, not at 10: the classifier is unsure of many real images, too,
+and was trained with smoothed labels. With the test images given in [0, 1] instead of [-1, 1], FID
+is 57.
 """
 
 from __future__ import annotations
