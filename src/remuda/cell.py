@@ -33,6 +33,9 @@ from remuda.parcels import Parcel
 from remuda.streams import choice_stream, tensor_stream
 
 Tick = Callable[[int, int], None]
+# What the names of some of a parcel's tensors start with.
+ASSESSMENT = "assessment."
+GENERATOR = "generator.network."
 
 
 class Individual:
@@ -299,7 +302,7 @@ class Cell:
                 tensors[f"{role}.{name}"] = value.detach().clone()
         if self.assessment is not None:
             for name, value in self.assessment.tensors().items():
-                tensors[f"assessment.{name}"] = value
+                tensors[f"{ASSESSMENT}{name}"] = value
         genes = {
             role: {"learning_rate": individual.learning_rate, "loss": individual.loss}
             for role, individual in _roles(self.gan)
@@ -326,13 +329,13 @@ class Cell:
 
 def parcel_assessment(parcel: Parcel) -> Assessment | None:
     """The scores that travel with a parcel, if its cell was scored."""
-    tensors = _under("assessment.", parcel.tensors)
+    tensors = _under(ASSESSMENT, parcel.tensors)
     return Assessment.from_tensors(tensors) if tensors else None
 
 
 def generator_weights(parcel: Parcel) -> dict[str, Tensor]:
     """The state dict of a parcel's generator."""
-    return _under("generator.network.", parcel.tensors)
+    return _under(GENERATOR, parcel.tensors)
 
 
 def _roles(gan: Gan) -> tuple[tuple[str, Individual], tuple[str, Individual]]:

@@ -158,6 +158,11 @@ def may_start(round: int, committed: int) -> bool:
     return round <= committed + 2
 
 
+def oldest_allowed(round: int, max_staleness: int | None) -> int:
+    """The oldest round whose parcels an asynchronous cell may read in this round."""
+    return 0 if max_staleness is None else max(0, round - 1 - max_staleness)
+
+
 # ---------------------------------------------------------------------------- what is kept
 
 

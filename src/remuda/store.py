@@ -27,7 +27,7 @@ from typing import Any
 from remuda.config import Config, load_config, render
 from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.files import digest, read_json, sync, to_json, write_atomically, write_json
-from remuda.parcels import Parcel, ParcelError, decode_parcel, encode_parcel
+from remuda.parcels import Parcel, ParcelError, decode_parcel
 from remuda.protocol import lines_to_keep
 
 FORMAT = 1
@@ -185,7 +185,7 @@ class RunFolder:
 
     def save_cell(self, parcel: Parcel) -> SavedCell:
         """Write one cell's file of a checkpoint; it counts once the manifest names it."""
-        content = encode_parcel(parcel)
+        content = parcel.encoded
         path = self._checkpoint_path(parcel.round) / cell_file(parcel.cell)
         write_atomically(path, content)
         return SavedCell(parcel.cell, len(content), digest(content))
@@ -226,13 +226,15 @@ class RunFolder:
         entries = self._manifest(checkpoint.path)["files"].values()
         return {entry["cell"]: self._load_file(checkpoint.path, entry) for entry in entries}
 
-    def load_cell(self, round: int, cell: int) -> Parcel:
-        """One cell's parcel of a complete checkpoint."""
+    def load_cells(self, round: int, cells: Iterable[int]) -> dict[int, Parcel]:
+        """Some cells' parcels of a complete checkpoint."""
         path = self._checkpoint_path(round)
-        entry = self._manifest(path)["files"].get(cell_file(cell))
-        if entry is None:
-            raise DamagedError(f"{path / MANIFEST}: has no cell {cell}")
-        return self._load_file(path, entry)
+        entries, found = self._manifest(path)["files"], {}
+        for cell in cells:
+            if cell_file(cell) not in entries:
+                raise DamagedError(f"{path / MANIFEST}: has no cell {cell}")
+            found[cell] = self._load_file(path, entries[cell_file(cell)])
+        return found
 
     def _load_file(self, folder: Path, entry: Mapping[str, Any]) -> Parcel:
         path = folder / cell_file(entry["cell"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
 from remuda.comm.exchange import MemoryExchange
@@ -65,8 +65,11 @@ class LocalMaster(MasterComm):
         self._outboxes.pop(worker).put(None)
         self._threads.pop(worker)
 
-    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
-        return self._exchange.get(epoch, cells, round)
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        cells = [cell for own in wanted.values() for cell in own]
+        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -108,10 +111,15 @@ class LocalWorker(WorkerComm):
             raise MasterGoneError
         return decode(content)
 
-    def publish(self, epoch: int, parcel: Parcel) -> None:
+    def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         self._exchange.put(epoch, parcel)
 
     def collect(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         return self._exchange.wait(epoch, cells, round, cancelled)
+
+    def collect_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait_for_newest(epoch, cells, oldest, cancelled)

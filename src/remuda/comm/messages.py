@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from remuda.protocol import State
+from remuda.protocol import Patience, State
 
 LARGEST = 16 * 2**20
 
@@ -27,6 +27,17 @@ class Message(BaseModel):
 # ---------------------------------------------------------------------------- master to worker
 
 
+class Configure(Message):
+    """What is to be trained, where it is kept, and how long to wait for one another."""
+
+    kind: Literal["configure"] = "configure"
+    config: str
+    folder: str
+    data: str  # a name for the shared copy of the data on each host
+    fingerprint: str  # of the data
+    patience: Patience
+
+
 class RunTask(Message):
     """Train these cells from the checkpoint of `start` on (0: from scratch), as of this epoch."""
 
@@ -34,6 +45,7 @@ class RunTask(Message):
     epoch: int
     cells: tuple[int, ...]
     start: int
+    homes: tuple[int, ...]  # of every cell, its worker
 
 
 class GetStatus(Message):
@@ -121,7 +133,17 @@ class Failed(Message):
 
 
 AnyMessage = Annotated[
-    RunTask | GetStatus | Committed | Stop | Hello | Status | Saved | Done | Finished | Failed,
+    Configure
+    | RunTask
+    | GetStatus
+    | Committed
+    | Stop
+    | Hello
+    | Status
+    | Saved
+    | Done
+    | Finished
+    | Failed,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyMessage)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -153,8 +153,11 @@ class ProcessMaster(MasterComm):
         with self._sending:
             line.close()
 
-    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
-        return self._exchange.get(epoch, cells, round)
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        cells = [cell for own in wanted.values() for cell in own]
+        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -223,10 +226,17 @@ class ProcessWorker(WorkerComm):
             self.master_gone = True
             raise MasterGoneError from None
 
-    def publish(self, epoch: int, parcel: Parcel) -> None:
+    def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         self._exchange.put(epoch, parcel)
 
     def collect(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         return self._exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)
+
+    def collect_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait_for_newest(
+            epoch, cells, oldest, lambda: cancelled() or self.master_gone
+        )

@@ -301,6 +301,29 @@ class ScoreSettings(Settings):
     final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
 
 
+class ExchangeSettings(Settings):
+    """How cells read one another."""
+
+    mode: Literal["sync", "async"] = Field(
+        "sync",
+        description="sync: a round reads the peers' last round, same weights everywhere; async: it "
+        "reads their newest parcels and waits for nobody, and no two runs are alike",
+    )
+    max_staleness: int | None = Field(
+        None,
+        ge=0,
+        description="async: wait for peers that are more rounds behind than this; null never waits",
+    )
+
+    @model_validator(mode="after")
+    def _only_async_is_stale(self) -> ExchangeSettings:
+        if self.mode == "sync" and self.max_staleness is not None:
+            raise ValueError(
+                f"exchange.max_staleness={self.max_staleness} needs exchange.mode=async, not sync"
+            )
+        return self
+
+
 class RunSettings(Settings):
     """Where a run is kept, and what of it."""
 
@@ -327,6 +350,7 @@ class Config(Settings):
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     grid: GridSettings = Field(default_factory=GridSettings)
     method: MethodSettings = Field(default_factory=CellularSettings)
+    exchange: ExchangeSettings = Field(default_factory=ExchangeSettings)
     score: ScoreSettings = Field(default_factory=ScoreSettings)
     run: RunSettings = Field(default_factory=RunSettings)
 

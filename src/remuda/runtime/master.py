@@ -8,15 +8,16 @@ seed, cell and round, they arrive where the undisturbed run would have.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.alarms import find_alarms
-from remuda.cell import Cell, generator_weights
-from remuda.comm import MasterComm
+from remuda.cell import ASSESSMENT, GENERATOR, Cell, generator_weights
+from remuda.comm import LostResultsError, MasterComm
 from remuda.comm.messages import (
     Committed,
     Done,
@@ -170,8 +171,11 @@ class Master:
             try:
                 self._begin(place(self._costs(), self._seats()))
                 while not self._is_over():
-                    self._listen()
-                    self._watch()
+                    try:
+                        self._listen()
+                        self._watch()
+                    except LostResultsError as error:
+                        self._recover([error.worker])
             except BaseException as error:
                 self._rescue(error)
                 raise
@@ -224,9 +228,11 @@ class Master:
         self._reports.clear()
         self._files.clear()
         self._round_start = time.perf_counter()
+        home = {cell: worker for worker, cells in placement.items() for cell in cells}
+        homes = tuple(home[cell] for cell in range(self._config.cells))
         for worker, cells in placement.items():
             if cells:
-                task = RunTask(epoch=self._epoch, cells=cells, start=self._saved)
+                task = RunTask(epoch=self._epoch, cells=cells, start=self._saved, homes=homes)
                 self._comm.send(worker, task)
         self._folder.append_event(
             {
@@ -365,6 +371,8 @@ class Master:
                 "diverged": report.diverged,
                 **report.details,
                 "seconds": dict(report.seconds),
+                "bytes": dict(report.bytes),
+                **({} if report.staleness is None else {"staleness": dict(report.staleness)}),
                 "alarms": [vars(alarm) for alarm in alarms],
             }
         )
@@ -375,7 +383,7 @@ class Master:
 
     def _complete(self, round: int) -> None:
         run, rounds = self._config.run, self._config.rounds
-        recipe = self._run.method.ensemble(self._parcels(round), self._run.judge)
+        recipe = self._reduce(round)
         now = time.perf_counter()
         seconds, self._round_start = now - self._round_start, now
         self._folder.append_event(
@@ -402,10 +410,25 @@ class Master:
                 self._comm.send(worker, Committed(epoch=self._epoch, round=round))
         self._observer.completed(round, recipe, seconds)
 
-    def _parcels(self, round: int) -> dict[int, Parcel]:
-        """All cells' parcels of a round."""
-        indices = range(self._config.cells)
-        return dict(zip(indices, self._comm.results(indices, self._epoch, round), strict=True))
+    def _reduce(self, round: int) -> Recipe:
+        """The best mixture after a round; what cells scored is all that it takes."""
+        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
+
+    def _parcels(
+        self, round: int, part: str = "", cells: Collection[int] | None = None
+    ) -> dict[int, Parcel]:
+        """The parcels of a round, of all cells or of these, in their order."""
+        wanted = {
+            worker: [cell for cell in own if cells is None or cell in cells]
+            for worker, own in self._placement.items()
+        }
+        try:
+            found = self._comm.results(wanted, self._epoch, round, part)
+        except LostResultsError:
+            if round != self._saved:
+                raise
+            return self._folder.load_cells(round, [cell for own in wanted.values() for cell in own])
+        return dict(sorted(found.items()))
 
     # -------------------------------------------------------------------------- disk
 
@@ -455,7 +478,8 @@ class Master:
         if isinstance(error, StoreError):
             return
         if self._completed > self._saved:
-            self._save_now()
+            with contextlib.suppress(LostResultsError):  # then the last saved round must do
+                self._save_now()
         self._folder.append_event(
             {"event": "stopped", "after_round": self._completed, "why": type(error).__name__}
         )
@@ -508,13 +532,13 @@ class Master:
 
     def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
         members, dataset = sorted(recipe.weights), self._run.dataset
-        parcels = self._comm.results(members, self._epoch, round)
+        parcels = self._parcels(round, GENERATOR, members)
         return Ensemble(
             self._config.network,
             dataset.shape,
             tuple(
                 Member(parcel.cell, recipe.weights[parcel.cell], generator_weights(parcel))
-                for parcel in parcels
+                for parcel in parcels.values()
             ),
             dataset.scale,
             dataset.offset,
@@ -530,7 +554,7 @@ class Master:
         )
 
     def _finish(self) -> Result:
-        recipe = self._run.method.ensemble(self._parcels(self._completed), self._run.judge)
+        recipe = self._reduce(self._completed)
         ensemble = self._ensemble(recipe, self._completed)
         scores, judge = None, self._run.judge
         if judge is not None:
