@@ -63,6 +63,17 @@ class Committed(Message):
     round: int
 
 
+class GetResults(Message):
+    """Send these cells' parcels of a round, or the tensors whose names start with `part`."""
+
+    kind: Literal["get_results"] = "get_results"
+    number: int
+    epoch: int
+    round: int
+    cells: tuple[int, ...]
+    part: str
+
+
 class Stop(Message):
     """The run is over."""
 
@@ -137,6 +148,7 @@ AnyMessage = Annotated[
     | RunTask
     | GetStatus
     | Committed
+    | GetResults
     | Stop
     | Hello
     | Status
