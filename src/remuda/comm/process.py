@@ -33,6 +33,7 @@ PREFIX = "remuda-"
 _ALIVE = "alive"
 _held: dict[Path, int] = {}  # the locks of this process's folders
 _STOP_SECONDS = 10.0
+_CLEAR_SECONDS = 2.0
 
 
 def make_shared_folder(size: int) -> Path:
@@ -62,17 +63,23 @@ def remove_shared_folder(folder: Path) -> None:
 def clear_stale(root: Path) -> None:
     """Remove the folders of masters that are no more."""
     for folder in root.glob(f"{PREFIX}*"):
-        try:
-            descriptor = os.open(folder / _ALIVE, os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
+        _remove_if_stale(folder)
+
+
+def _remove_if_stale(folder: Path) -> bool:
+    """Whether a folder, whose master was no more, is removed."""
+    try:
+        descriptor = os.open(folder / _ALIVE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 class ProcessMaster(MasterComm):
@@ -194,10 +201,18 @@ def _child(
         if os.getppid() == parent:
             traceback.print_exc()
     if comm.master_gone or os.getppid() != parent:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear_after_master(folder)
     # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
     sys.stderr.flush()
     os._exit(code)
+
+
+def _clear_after_master(folder: Path) -> None:
+    """Remove what a dead master left. Its line closes a moment before its lock is free; a living
+    master that only hung up on this worker keeps the lock, and the folder for the others."""
+    deadline = time.monotonic() + _CLEAR_SECONDS
+    while folder.exists() and not _remove_if_stale(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 class ProcessWorker(WorkerComm):
