@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 
 from remuda.comm import CancelledError, Exchange
 from remuda.parcels import Parcel
-
-
-def parcel(cell: int, round: int) -> Parcel:
-    tensors = {
-        "weights": torch.tensor([float(cell), float(round)]),
-        "step": torch.tensor(7, dtype=torch.int64),
-        "empty": torch.zeros(0, 3),
-        "statistics": torch.full((2, 2), cell + round / 3, dtype=torch.float64),
-    }
-    meta = {"genes": {"loss": "heuristic", "learning_rate": 0.1 + 0.2}, "memory": {"fitness": None}}
-    return Parcel(cell, round, tensors, meta)
+from tests.comm.scripted import parcel
 
 
 def names(parcels: list[Parcel]) -> list[tuple[int, int]]:

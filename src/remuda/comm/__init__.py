@@ -15,7 +15,7 @@ from remuda.comm.folders import (
     remove_shared_folder,
 )
 from remuda.comm.local import LocalMaster
-from remuda.comm.mpi import MpiError, MpiMaster, MpiWorker, Session
+from remuda.comm.mpi import MpiError, MpiMaster, MpiWorker, Session, leave_as_lost
 from remuda.comm.process import ProcessMaster
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "WorkerComm",
     "ignore_signals",
     "join_shared_folder",
+    "leave_as_lost",
     "leave_shared_folder",
     "make_shared_folder",
     "remove_shared_folder",

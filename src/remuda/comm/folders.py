@@ -45,17 +45,23 @@ def remove_shared_folder(folder: Path) -> None:
 def clear_stale(root: Path) -> None:
     """Remove the folders of masters that are no more."""
     for folder in root.glob(f"{PREFIX}*"):
-        try:
-            descriptor = os.open(folder / _ALIVE, os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
+        remove_if_stale(folder)
+
+
+def remove_if_stale(folder: Path) -> bool:
+    """Whether a folder, whose master was no more, is removed."""
+    try:
+        descriptor = os.open(folder / _ALIVE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def join_shared_folder(name: str, size: int) -> Path:

@@ -56,9 +56,17 @@ class GetStatus(Message):
 
 
 class Committed(Message):
-    """A round is complete everywhere: workers may run so much further ahead, and forget it."""
+    """A round is complete everywhere: workers may run so much further ahead."""
 
     kind: Literal["committed"] = "committed"
+    epoch: int
+    round: int
+
+
+class Forget(Message):
+    """Parcels of earlier epochs, and of earlier rounds of this one, will not be asked for."""
+
+    kind: Literal["forget"] = "forget"
     epoch: int
     round: int
 
@@ -148,6 +156,7 @@ AnyMessage = Annotated[
     | RunTask
     | GetStatus
     | Committed
+    | Forget
     | GetResults
     | Stop
     | Hello

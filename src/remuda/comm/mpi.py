@@ -14,20 +14,20 @@ import platform
 import queue
 import signal
 import struct
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from remuda.comm.base import LostResultsError, MasterComm, MasterGoneError, WorkerComm
 from remuda.comm.exchange import MemoryExchange
 from remuda.comm.messages import (
     LARGEST,
-    Committed,
-    Configure,
+    Forget,
     GetResults,
     Hello,
     Message,
@@ -130,6 +130,18 @@ class Session:
         signal.alarm(_FINALIZE_SECONDS)
         self.mpi.Finalize()
         signal.alarm(0)
+
+
+def leave_as_lost() -> NoReturn:
+    """End this rank so that the others notice and go on.
+
+    Open MPI takes a rank that a signal kills for lost. One that exits by itself is not noticed,
+    or hangs the others when they finalize, or takes the whole job with it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
 
 
 def _ignore(_plane: Plane, _rank: int, _content: bytes) -> None:
@@ -374,7 +386,8 @@ class MpiMaster(MasterComm):
         return found
 
     def forget(self, epoch: int, round: int) -> None:
-        """Nothing lies here; workers forget when they hear that a round is complete."""
+        for worker in self.workers():
+            self._line.send(Plane.GLOBAL, worker, Forget(epoch=epoch, round=round).encode())
 
     def close(self) -> None:
         for worker in self.workers():
@@ -402,23 +415,26 @@ class MpiWorker(WorkerComm):
         elif plane is Plane.GLOBAL:
             self._answer(content)
         else:
-            # A parcel that is none, or comes twice, is a mad sender's; the master will notice.
-            with contextlib.suppress(ParcelError, ValueError, struct.error):
+            # A parcel that is none, or comes twice, is not the one that somebody waits for.
+            with contextlib.suppress(ValueError, struct.error):
                 (epoch,) = _EPOCH.unpack_from(content)
                 self._exchange.put(epoch, decode_parcel(content[_EPOCH.size :]))
 
     def _answer(self, content: bytes) -> None:
-        with contextlib.suppress(MessageError):
-            question = decode(content)
-            assert isinstance(question, GetResults)
-            for cell in question.cells:
-                header = _ANSWER.pack(question.number, cell, True)
-                try:
-                    (parcel,) = self._exchange.get(question.epoch, [cell], question.round)
-                    answer = header + parcel.only(question.part).encoded
-                except LookupError:
-                    answer = _ANSWER.pack(question.number, cell, False)
-                self._line.send(Plane.GLOBAL, 0, answer)
+        match decode(content):
+            case Forget(epoch=epoch, round=round):
+                self._exchange.forget(epoch, round)
+            case GetResults() as question:
+                for cell in question.cells:
+                    self._line.send(Plane.GLOBAL, 0, self._result(question, cell))
+
+    def _result(self, question: GetResults, cell: int) -> bytes:
+        try:
+            (parcel,) = self._exchange.get(question.epoch, [cell], question.round)
+        except LookupError:
+            return _ANSWER.pack(question.number, cell, False)
+        content = parcel.only(question.part).encoded if question.part else parcel.encoded
+        return _ANSWER.pack(question.number, cell, True) + content
 
     def send(self, message: Message) -> None:
         if self.master_gone:
@@ -432,13 +448,11 @@ class MpiWorker(WorkerComm):
             if self.master_gone:
                 raise MasterGoneError from None
             return None
-        if isinstance(message, Configure):
-            self._exchange = (
-                MemoryExchange()
-            )  # of a new run; nobody publishes before all said hello
-        elif isinstance(message, Committed):
-            self._exchange.forget(message.epoch, message.round)
         return message
+
+    def begin(self) -> None:
+        """Forget another run's parcels; of this one there are none before all have said hello."""
+        self._exchange = MemoryExchange()
 
     def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         self._exchange.put(epoch, parcel)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import shutil
 import sys
 import threading
 import time
@@ -23,11 +22,12 @@ from typing import Any
 
 from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm, ignore_signals
 from remuda.comm.exchange import FolderExchange
-from remuda.comm.folders import remove_shared_folder
+from remuda.comm.folders import remove_if_stale, remove_shared_folder
 from remuda.comm.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parcels import Parcel
 
 _STOP_SECONDS = 10.0
+_CLEAR_SECONDS = 2.0
 
 
 class ProcessMaster(MasterComm):
@@ -148,10 +148,18 @@ def _child(
         if os.getppid() == parent:
             traceback.print_exc()
     if comm.master_gone or os.getppid() != parent:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear_after_master(folder)
     # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
     sys.stderr.flush()
     os._exit(code)
+
+
+def _clear_after_master(folder: Path) -> None:
+    """Remove what a dead master left. Its line closes a moment before its lock is free; a living
+    master that only hung up on this worker keeps the lock, and the folder for the others."""
+    deadline = time.monotonic() + _CLEAR_SECONDS
+    while folder.exists() and not remove_if_stale(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 class ProcessWorker(WorkerComm):

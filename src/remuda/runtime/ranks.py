@@ -21,6 +21,7 @@ from remuda.comm import (
     Session,
     ignore_signals,
     join_shared_folder,
+    leave_as_lost,
     leave_shared_folder,
 )
 from remuda.comm.messages import Configure, Stop
@@ -87,24 +88,21 @@ def host_dataset(config: Config, name: str, dataset: Dataset | None = None) -> P
 
 def _live(session: Session) -> NoReturn:
     """A worker's rank, to its end: run after run, until it is told to stop without one."""
-    code, comm = 0, MpiWorker(session)
+    comm = MpiWorker(session)
     try:
         while (configured := _wait_for_configuration(comm)) is not None:
             _work(comm, configured)
     except MasterGoneError:
-        # To the others this is a lost rank, which they survive; a leave-taking might hang.
-        os._exit(0)
+        leave_as_lost()
     except RemudaError as error:
         print(f"remuda: rank {session.rank}: {error}", file=sys.stderr)
-        code = 1
+        leave_as_lost()
     except BaseException:
         traceback.print_exc()
-        code = 1
-    sys.stderr.flush()
-    if code == 0:
-        session.end()
+        leave_as_lost()
+    session.end()
     # Not sys.exit: a trainer thread in the middle of a long step must not keep the rank alive.
-    os._exit(code)
+    os._exit(0)
 
 
 def _wait_for_configuration(comm: MpiWorker) -> Configure | None:
@@ -120,6 +118,7 @@ def _wait_for_configuration(comm: MpiWorker) -> Configure | None:
 
 def _work(comm: MpiWorker, configured: Configure) -> None:
     config = Config.model_validate_json(configured.config)
+    comm.begin()
     with threads(config.threads):
         shared = host_dataset(config, configured.data)
         try:
