@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -184,6 +185,38 @@ def resume(
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:
         _show(result)
+
+
+@app.command()
+def slurm(
+    words: Words = None,
+    data_dir: DataDir = None,
+    nodes: Annotated[int, typer.Option(min=1, help="nodes")] = 1,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=2, help="the master and its workers; default: one worker per cell"),
+    ] = None,
+    time: Annotated[str, typer.Option(help="wall time, as Slurm writes it")] = "01:00:00",
+    notice: Annotated[
+        int, typer.Option(min=10, help="seconds before the end at which the run is saved")
+    ] = 120,
+) -> None:
+    """Print a job script: `remuda slurm cellular-mnist grid=3x3 --nodes 2 > job.sbatch`.
+
+    It starts mpiexec on all nodes, survives lost ranks, and when the time is nearly up saves the
+    run and queues itself again until the run is finished.
+    """
+    from remuda.slurm import Request, job_script
+
+    chosen = _load(words, data_dir)
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time):
+        raise ConfigError(f"--time={time}: allowed: MINUTES, H:M:S, or D-H:M:S, e.g. 04:00:00")
+    request = Request(nodes, tasks or chosen.cells + 1, chosen.threads, time, notice)
+    given = [word for word in words or [] if not word.startswith("run.dir=")]
+    if data_dir is not None:
+        given += ["--data-dir", str(data_dir.absolute())]
+    command = [sys.executable, "-m", "remuda"]
+    print(job_script(chosen.name, given, chosen.run.dir, request, command), end="")
 
 
 def _check_engine(engine: str, workers: str) -> int | None:

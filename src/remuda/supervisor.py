@@ -179,11 +179,12 @@ class Supervisor:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Signals are handed to the job; what they ask for is done when the job has ended."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+            numbers.append(signal.SIGHUP)
         previous = [
             (number, signal.signal(number, lambda number, _frame: self._received.append(number)))
             for number in numbers
-            if signal.getsignal(number) is not signal.SIG_IGN
         ]
         try:
             yield

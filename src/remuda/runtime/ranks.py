@@ -8,7 +8,6 @@ import os
 import sys
 import time
 import traceback
-import uuid
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +27,7 @@ from remuda.comm.messages import Configure, Stop
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
 from remuda.errors import DataError, RemudaError
+from remuda.files import digest
 from remuda.launch import Launcher
 from remuda.protocol import Patience
 from remuda.runtime.prepare import Run, threads
@@ -59,7 +59,7 @@ def join_job(launcher: Launcher) -> Session:
 
 def start_ranks(session: Session, run: Run, folder: RunFolder, patience: Patience) -> MasterComm:
     """Tell all ranks what to train; the data of this host are shared from the master's copy."""
-    name = f"{os.getuid()}-{uuid.uuid4().hex[:12]}"
+    name = shared_name(folder.path)
     shared = host_dataset(run.config, name, run.dataset)
     atexit.register(leave_shared_folder, shared)
     comm = MpiMaster(session)
@@ -73,6 +73,11 @@ def start_ranks(session: Session, run: Run, folder: RunFolder, patience: Patienc
     for worker in comm.workers():
         comm.send(worker, message)
     return comm
+
+
+def shared_name(run: Path) -> str:
+    """A name for a run's shared memory that all hosts find alike, and no other run has."""
+    return f"{os.getuid()}-{digest(str(run.absolute()).encode())[:16]}"
 
 
 def host_dataset(config: Config, name: str, dataset: Dataset | None = None) -> Path:

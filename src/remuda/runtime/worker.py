@@ -13,6 +13,7 @@ import platform
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from remuda.cell import Cell
@@ -90,7 +91,7 @@ class Worker:
             case RunTask():
                 self._drop_task()
                 self._state = next_state(self._state, Event.RUN_TASK)
-                self._task = _Task(message, self._run, self._folder, self._comm)
+                self._task = _Task(message, self._run, self._folder, self._comm, self._must_leave)
                 self._task.start()
             case Committed():
                 if self._task is not None and message.epoch == self._task.epoch:
@@ -125,7 +126,14 @@ class Worker:
 class _Task(threading.Thread):
     """Trains some cells from a checkpoint to the last round."""
 
-    def __init__(self, task: RunTask, run: Run, folder: RunFolder, comm: WorkerComm) -> None:
+    def __init__(
+        self,
+        task: RunTask,
+        run: Run,
+        folder: RunFolder,
+        comm: WorkerComm,
+        is_fenced: Callable[[], bool],
+    ) -> None:
         super().__init__(name="trainer", daemon=True)
         self.epoch = task.epoch
         self.finished = False
@@ -136,6 +144,7 @@ class _Task(threading.Thread):
         self._run = run
         self._folder = folder
         self._comm = comm
+        self._is_fenced = is_fenced
         self._cancelled = threading.Event()
         self._committed = task.start
         self._progress = threading.Condition()
@@ -233,9 +242,16 @@ class _Task(threading.Thread):
         return self._comm.collect_newest(self.epoch, peers, oldest, self._cancelled.is_set)
 
     def _publish(self, cell: Cell) -> Parcel:
+        self._wait_at_the_fence(cell)
         parcel = cell.parcel()
         self._comm.publish(self.epoch, parcel, self._readers_of(cell.index, cell.round))
         return parcel
+
+    def _wait_at_the_fence(self, cell: Cell) -> None:
+        """A worker that slept may be written off: until it knows, nothing leaves it."""
+        while self._is_fenced():
+            self._tick(cell.index, 0, 1)
+            time.sleep(0.05)
 
     def _readers_of(self, cell: int, round: int) -> set[int]:
         """The workers whose cells will read what this cell publishes after this round."""
