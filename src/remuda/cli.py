@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
-from remuda.errors import ConfigError, RemudaError, StoreError
+from remuda.errors import STOPPED, ConfigError, RemudaError, StoreError
 from remuda.version import __version__
 
 if TYPE_CHECKING:
+    from remuda.comm import Session
+    from remuda.config import Config
     from remuda.runtime import Result
     from remuda.view import View
 
@@ -49,17 +52,30 @@ EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="local (this process), process (workers on this machine), or auto: processes where "
-        "there is more than one core and cell; the weights are the same",
+        help="local (this process), process (workers on this machine), mpi (ranks, also on many "
+        "machines; starts mpiexec itself), or auto: processes where there is more than one core "
+        "and cell, ranks under mpiexec; the weights are the same",
     ),
 ]
 Workers = Annotated[
     str, typer.Option("--workers", metavar="N|auto", help="worker processes; auto: cores / threads")
 ]
+MpiExec = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--mpiexec",
+        metavar="COMMAND",
+        help="--engine mpi: the launcher with its flags, e.g. 'mpiexec --with-ft ulfm --host a,b'",
+    ),
+]
+Restarts = Annotated[
+    int,
+    typer.Option("--restarts", min=0, help="--engine mpi: start a lost job again so many times"),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="one line per round, no live table")]
 
 
-ENGINES = ("auto", "local", "process")
+ENGINES = ("auto", "local", "process", "mpi")
 
 
 def main() -> NoReturn:
@@ -104,19 +120,33 @@ def train(
     data_dir: DataDir = None,
     engine: EngineName = "auto",
     workers: Workers = "auto",
+    mpiexec: MpiExec = None,
+    restarts: Restarts = 3,
     plain: Plain = False,
 ) -> None:
     """Train a population: `remuda train`, `remuda train cellular-mnist grid=3x3 rounds=20`.
 
     Ends with the scores, a picture of samples and what to try next. Ctrl-C loses nothing:
-    `remuda resume` continues, and the weights come out as if nothing had happened.
+    `remuda resume` continues, and the weights come out as if nothing had happened. So does
+    SIGUSR1, with exit code 75: a batch system may start the run again.
     """
-    chosen = _load(words, data_dir)
     count = _check_engine(engine, workers)
-    with _watched(plain) as view:
+    session = _join_job(engine)
+    chosen = _load(words, data_dir)
+    if engine == "mpi" and session is None:
+        from remuda.store import new_path
+
+        path = new_path(chosen).absolute()
+        given = [*(words or []), f"run.dir={json.dumps(str(path))}"]
+        if data_dir is not None:
+            given += ["--data-dir", str(data_dir)]
+        _supervise(["train", *given], path, chosen, count, mpiexec, restarts)
+    # A launcher's pipe may look like a terminal, but nobody can redraw lines through it.
+    with _watched(plain or session is not None) as view:
         from remuda import runtime
 
-        result = runtime.train(chosen, view, engine=runtime.choose_engine(engine, count, chosen))
+        how = runtime.choose_engine(engine, count, chosen, session)
+        result = runtime.train(chosen, view, engine=how)
     _show(result)
 
 
@@ -126,6 +156,8 @@ def resume(
     data_dir: DataDir = None,
     engine: EngineName = "auto",
     workers: Workers = "auto",
+    mpiexec: MpiExec = None,
+    restarts: Restarts = 3,
     plain: Plain = False,
 ) -> None:
     """Continue an interrupted run; the result equals that of an undisturbed one.
@@ -133,11 +165,20 @@ def resume(
     Also on another engine or another number of workers.
     """
     count = _check_engine(engine, workers)
-    with _watched(plain) as view:
+    session = _join_job(engine)
+    if engine == "mpi" and session is None:
+        from remuda.store import RunFolder
+
+        folder = RunFolder.open(run)
+        if folder.result() is None:
+            given = ["--data-dir", str(data_dir)] if data_dir is not None else []
+            words = ["resume", str(run.absolute()), *given]
+            _supervise(words, run.absolute(), folder.config(), count, mpiexec, restarts)
+    with _watched(plain or session is not None) as view:
         from remuda import runtime
         from remuda.store import RunFolder
 
-        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config())
+        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config(), session)
         result = runtime.resume(run, view, data_dir, engine=chosen)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
@@ -161,6 +202,64 @@ def _check_engine(engine: str, workers: str) -> int | None:
     return int(workers)
 
 
+def _join_job(engine: str) -> Session | None:
+    """The MPI job that this process is the master of, if it is in one; workers end in here."""
+    from remuda.launch import find_launcher
+
+    launcher = find_launcher(os.environ)
+    if launcher is None or (launcher.tasks == 1 and engine != "mpi"):
+        return None
+    try:
+        if engine in ("local", "process"):
+            raise ConfigError(
+                f"--engine={engine}: {launcher.name} started {launcher.tasks} tasks, and each "
+                "would train a run of its own; allowed: auto, mpi, or one task"
+            )
+        from remuda.runtime import join_job
+
+        return join_job(launcher)
+    except RemudaError as error:
+        if launcher.task > 0:  # one of them says it
+            raise typer.Exit(error.exit_code) from None
+        raise
+
+
+def _supervise(
+    words: list[str],
+    path: Path,
+    config: Config,
+    workers: int | None,
+    mpiexec: str | None,
+    restarts: int,
+) -> NoReturn:
+    """Carry a run on MPI, and end with its exit code."""
+    from remuda.launch import allocated_tasks
+    from remuda.runtime import default_workers
+    from remuda.supervisor import Commands, Supervisor, find_mpiexec
+
+    allocated = allocated_tasks(os.environ)
+    if workers is None:
+        workers = allocated - 1 if allocated and allocated > 1 else default_workers(config)
+    rank = [sys.executable, "-m", "remuda"]
+    commands = Commands(
+        train=[*rank, *words, "--engine", "mpi"],
+        resume=[*rank, "resume", str(path), *_data_dir(words), "--engine", "mpi"],
+    )
+    supervisor = Supervisor(
+        find_mpiexec(mpiexec, workers + 1),
+        commands,
+        path,
+        restarts,
+        lambda line: print(f"remuda: {line}", file=sys.stderr, flush=True),
+        config.threads,
+    )
+    raise SystemExit(supervisor.run())
+
+
+def _data_dir(words: list[str]) -> list[str]:
+    return words[words.index("--data-dir") :][:2] if "--data-dir" in words else []
+
+
 class _Terminated(BaseException):
     """SIGTERM: a scheduler wants us gone; leave as on Ctrl-C."""
 
@@ -182,7 +281,7 @@ def _watched(plain: bool) -> Iterator[View]:
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
     # A closed terminal is a reason to stop, unless nohup says it is none.
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     previous = [(number, signal.signal(number, stop)) for number in numbers]
@@ -208,7 +307,7 @@ def _watched(plain: bool) -> Iterator[View]:
                 f"saved. Continue with:\n  {_command()} resume {_quoted(view.path)}",
                 file=sys.stderr,
             )
-        raise typer.Exit(128 + number) from None
+        raise typer.Exit(STOPPED if number == signal.SIGUSR1 else 128 + number) from None
     finally:
         for number, handler in previous:
             signal.signal(number, handler)
@@ -245,6 +344,8 @@ def _command() -> str:
     if shutil.which("remuda"):
         return "remuda"
     script = Path(sys.argv[0]).absolute()
+    if script.name == "__main__.py":
+        script = Path(sys.executable).with_name("remuda")
     here = Path.cwd()
     return str(script.relative_to(here)) if script.is_relative_to(here) else str(script)
 

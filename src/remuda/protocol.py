@@ -117,6 +117,14 @@ def must_fence(silence: float, patience: Patience) -> bool:
     return silence > 0.8 * patience.dead
 
 
+def may_restart(code: int, losses: int, restarts: int) -> bool:
+    """Whether a job that ended so, without a result, is started again.
+
+    2 and 3 are the exit codes of a user's mistake: the same would happen again.
+    """
+    return code not in (2, 3) and losses < restarts
+
+
 # ---------------------------------------------------------------------------- placement
 
 

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,14 +74,9 @@ class RunFolder:
         attachments: Mapping[str, bytes] | None = None,
     ) -> RunFolder:
         """A new folder: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
-        path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
+        path = new_path(config, attachments)
         try:
             there = path.exists()
-            if there and not (path.is_dir() and _is_unborn(path, attachments or {})):
-                raise ConfigError(
-                    f"run.dir={path}: is already there and not empty; allowed: a new folder, "
-                    f"or `remuda resume {path}` to continue a run"
-                )
             # A new folder is made by one process only, also when two start in the same second.
             path.mkdir(parents=True, exist_ok=there)
         except OSError as error:
@@ -339,6 +335,18 @@ class RunFolder:
     def write_status(self, status: Mapping[str, Any]) -> None:
         write_json(self.path / STATUS, status, durable=False)
 
+    def touch_status(self) -> None:
+        """A sign of life of the master, for whoever supervises it."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / STATUS)
+
+    def status_age(self) -> float | None:
+        """Seconds since the master's last sign of life; None if it has not shown any."""
+        try:
+            return time.time() - (self.path / STATUS).stat().st_mtime
+        except OSError:
+            return None
+
     def clear_status(self) -> None:
         (self.path / STATUS).unlink(missing_ok=True)
 
@@ -364,6 +372,17 @@ def find_runs(root: Path) -> list[RunFolder]:
     """The run folders directly below a folder, oldest first."""
     found = [path.parent for path in root.glob("*/config.yaml")]
     return [RunFolder(path) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+
+
+def new_path(config: Config, attachments: Mapping[str, bytes] | None = None) -> Path:
+    """Where a new run goes: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
+    path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
+    if path.exists() and not (path.is_dir() and _is_unborn(path, attachments or {})):
+        raise ConfigError(
+            f"run.dir={path}: is already there and not empty; allowed: a new folder, "
+            f"or `remuda resume {path}` to continue a run"
+        )
+    return path
 
 
 def fresh_path(name: str) -> Path:

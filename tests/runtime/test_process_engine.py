@@ -13,8 +13,8 @@ import pytest
 
 from remuda import runtime
 from remuda.comm import LocalMaster, make_shared_folder, remove_shared_folder
+from remuda.comm.folders import clear_stale
 from remuda.comm.messages import Message
-from remuda.comm.process import clear_stale
 from remuda.config import Config, load_config
 from remuda.methods import METHODS, Recipe
 from remuda.protocol import Patience, Verdict, Watched

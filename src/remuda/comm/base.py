@@ -7,6 +7,7 @@ and workers), *exchange* (parcels between the cells of active workers, see `exch
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -65,11 +66,17 @@ class MasterComm(ABC):
 
     @abstractmethod
     def forget(self, epoch: int, round: int) -> None:
-        """Drop parcels of other epochs and of rounds before this one; nobody will ask for them."""
+        """Drop parcels of earlier epochs and rounds; nobody will ask for them."""
 
     @abstractmethod
     def close(self) -> None:
         """End all workers and leave nothing behind."""
+
+
+def ignore_signals() -> None:
+    """Signals to a terminal or a job reach workers too, but what they mean the master decides."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class WorkerComm(ABC):

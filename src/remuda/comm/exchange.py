@@ -47,7 +47,10 @@ class Exchange(ABC):
 
     @abstractmethod
     def forget(self, epoch: int, round: int) -> None:
-        """Drop all other epochs, and the rounds before this one."""
+        """Drop earlier epochs, and this one's rounds before this round.
+
+        Not later epochs: a peer may be in the next one before we hear of it.
+        """
 
     def wait(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
@@ -118,10 +121,10 @@ class MemoryExchange(Exchange):
             self._parcels = {
                 key: parcel
                 for key, parcel in self._parcels.items()
-                if key[0] == epoch and key[2] >= round
+                if key[0] > epoch or (key[0] == epoch and key[2] >= round)
             }
             self._mailbox = {
-                key: parcel for key, parcel in self._mailbox.items() if key[0] == epoch
+                key: parcel for key, parcel in self._mailbox.items() if key[0] >= epoch
             }
 
 
@@ -170,7 +173,7 @@ class FolderExchange(Exchange):
     def forget(self, epoch: int, round: int) -> None:
         current = self._path(epoch, 0, 0).parent
         for folder in self.path.glob("epoch-*"):
-            if folder != current:
+            if int(folder.name.rpartition("-")[2]) < epoch:
                 shutil.rmtree(folder, ignore_errors=True)
         for path in current.glob("cell-*"):
             if int(path.name.rpartition("-")[2]) < round:

@@ -56,11 +56,30 @@ class GetStatus(Message):
 
 
 class Committed(Message):
-    """A round is complete everywhere: workers may run so much further ahead, and forget it."""
+    """A round is complete everywhere: workers may run so much further ahead."""
 
     kind: Literal["committed"] = "committed"
     epoch: int
     round: int
+
+
+class Forget(Message):
+    """Parcels of earlier epochs, and of earlier rounds of this one, will not be asked for."""
+
+    kind: Literal["forget"] = "forget"
+    epoch: int
+    round: int
+
+
+class GetResults(Message):
+    """Send these cells' parcels of a round, or the tensors whose names start with `part`."""
+
+    kind: Literal["get_results"] = "get_results"
+    number: int
+    epoch: int
+    round: int
+    cells: tuple[int, ...]
+    part: str
 
 
 class Stop(Message):
@@ -137,6 +156,8 @@ AnyMessage = Annotated[
     | RunTask
     | GetStatus
     | Committed
+    | Forget
+    | GetResults
     | Stop
     | Hello
     | Status

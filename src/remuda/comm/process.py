@@ -8,13 +8,9 @@ is cleared by its workers, or by the next run on this machine.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import multiprocessing
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -24,62 +20,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm, ignore_signals
 from remuda.comm.exchange import FolderExchange
+from remuda.comm.folders import remove_if_stale, remove_shared_folder
 from remuda.comm.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parcels import Parcel
 
-PREFIX = "remuda-"
-_ALIVE = "alive"
-_held: dict[Path, int] = {}  # the locks of this process's folders
 _STOP_SECONDS = 10.0
 _CLEAR_SECONDS = 2.0
-
-
-def make_shared_folder(size: int) -> Path:
-    """A folder in memory that processes share, and that only this user may enter.
-
-    Where memory has no room for `size` bytes (containers often have little), it lies on disk.
-    """
-    memory, disk = Path("/dev/shm"), Path(tempfile.gettempdir())
-    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > size
-    root = memory if roomy else disk
-    clear_stale(root)
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
-    # Held while this process lives: a process id says nothing in another container.
-    descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    _held[folder] = descriptor
-    return folder
-
-
-def remove_shared_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    descriptor = _held.pop(folder, None)
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def clear_stale(root: Path) -> None:
-    """Remove the folders of masters that are no more."""
-    for folder in root.glob(f"{PREFIX}*"):
-        _remove_if_stale(folder)
-
-
-def _remove_if_stale(folder: Path) -> bool:
-    """Whether a folder, whose master was no more, is removed."""
-    try:
-        descriptor = os.open(folder / _ALIVE, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 class ProcessMaster(MasterComm):
@@ -191,8 +139,7 @@ def _child(
     Signals to the terminal or the job reach workers too, but the master decides what they mean:
     workers ignore them, and leave when the master's line closes.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     comm, code = ProcessWorker(line, folder), 0
     try:
         target(comm, *arguments)
@@ -211,7 +158,7 @@ def _clear_after_master(folder: Path) -> None:
     """Remove what a dead master left. Its line closes a moment before its lock is free; a living
     master that only hung up on this worker keeps the lock, and the folder for the others."""
     deadline = time.monotonic() + _CLEAR_SECONDS
-    while folder.exists() and not _remove_if_stale(folder) and time.monotonic() < deadline:
+    while folder.exists() and not remove_if_stale(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.config import Config
 from remuda.data import Dataset
-from remuda.runtime.engines import Engine, choose_engine
+from remuda.runtime.engines import Engine, choose_engine, default_workers
 from remuda.runtime.master import Master, Result
 from remuda.runtime.observer import Observer
 from remuda.runtime.prepare import (
@@ -18,6 +18,7 @@ from remuda.runtime.prepare import (
     threads,
     with_data_dir,
 )
+from remuda.runtime.ranks import join_job
 from remuda.store import RunFolder
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Result",
     "Run",
     "choose_engine",
+    "default_workers",
+    "join_job",
     "resume",
     "train",
     "with_data_dir",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,9 +92,12 @@ class Result:
 class Heartbeat(threading.Thread):
     """Asks every worker for its status in the background; the master's loop hears the answers."""
 
-    def __init__(self, comm: MasterComm, interval: float) -> None:
+    def __init__(
+        self, comm: MasterComm, interval: float, alive: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._comm = comm
+        self._alive = alive  # told at every beat that the master lives
         self._interval = interval
         self._stopped = threading.Event()
         self._unanswered: dict[int, int] = {}  # questions, by worker
@@ -103,6 +106,7 @@ class Heartbeat(threading.Thread):
         number = 0
         while not self._stopped.wait(self._interval):
             number += 1
+            self._alive()
             for worker in self._comm.workers():
                 # A busy master's workers are asked on, so that they know it lives; a stopped
                 # worker's line must never fill up and block us.
@@ -148,7 +152,7 @@ class Master:
         self._comm = comm
         self._observer = observer
         self._patience = patience
-        self._heartbeat = Heartbeat(comm, patience.interval)
+        self._heartbeat = Heartbeat(comm, patience.interval, folder.touch_status)
         self._watched = time.monotonic()
         self._records: dict[int, _WorkerRecord] = {}
         self._dead: dict[int, _WorkerRecord] = {}
