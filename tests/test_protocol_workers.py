@@ -21,6 +21,7 @@ from remuda.protocol import (
     may_start,
     must_fence,
     next_state,
+    oldest_allowed,
     place,
     transition_table,
 )
@@ -135,3 +136,23 @@ def test_nobody_left_is_an_error() -> None:
 
 def test_a_cell_runs_one_round_ahead_of_the_slowest_and_no_further() -> None:
     assert [may_start(round, committed=3) for round in (4, 5, 6)] == [True, True, False]
+
+
+@given(round=st.integers(1, 10**6), bound=st.integers(0, 10**6))
+def test_the_oldest_allowed_is_as_stale_as_the_bound_and_the_one_before_is_not(
+    round: int, bound: int
+) -> None:
+    oldest = oldest_allowed(round, bound)
+    assert 0 <= oldest <= round - 1
+    staleness = round - 1 - oldest
+    # Round 0 is what everybody has from the start: nobody waits for it.
+    assert staleness == bound or (staleness < bound and oldest == 0)
+    assert oldest_allowed(round, bound) <= oldest_allowed(round + 1, bound)
+
+
+@given(st.integers(1, 10**6))
+def test_without_a_bound_nobody_is_waited_for_and_a_bound_of_none_is_the_round_before(
+    round: int,
+) -> None:
+    assert oldest_allowed(round, None) == 0
+    assert oldest_allowed(round, 0) == round - 1

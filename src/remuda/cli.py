@@ -347,6 +347,7 @@ def _watched(plain: bool) -> Iterator[View]:
 
 
 def _show(result: Result) -> None:
+    from remuda.tables import costs_lines
     from remuda.view import duration
 
     command, path = _command(), _quoted(result.path)
@@ -356,6 +357,9 @@ def _show(result: Result) -> None:
     if result.acceptance:
         shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
         print(f"offspring kept  {shares}")
+    print()
+    for line in costs_lines(result.costs, shutil.get_terminal_size().columns):
+        print(line)
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
@@ -453,32 +457,28 @@ def score(
 @app.command()
 def status(run: RunPath) -> None:
     """Show the workers of a run: where they are, what they do, when they were last heard."""
-    from rich.console import Console
-    from rich.table import Table
+    import dataclasses
+    import time
 
+    from rich.console import Console
+
+    from remuda.protocol import Watched
     from remuda.store import RunFolder
+    from remuda.tables import workers_line, workers_table
 
     found = RunFolder.open(run).status()
     if found is None:
         print(f"{run}: nobody is training here now; `{_command()} runs` says how far it came")
         return
+    age = max(0.0, time.time() - found["time"])
+    workers = [
+        dataclasses.replace(watched, heard=watched.heard + age)
+        for watched in map(Watched.from_json, found["workers"])
+    ]
     print(f"round {found['completed']} of {found['rounds']} is complete, epoch {found['epoch']}")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("worker", "host", "pid", "state", "heartbeat", "heard", "cells at round"):
-        table.add_column(title)
-    colours = {"working": "green", "delayed": "yellow", "dead": "red"}
-    for worker in found["workers"]:
-        verdict, rounds = worker["verdict"], worker["rounds"]
-        table.add_row(
-            str(worker["worker"]),
-            worker["host"],
-            str(worker["pid"]),
-            worker["state"],
-            f"[{colours.get(verdict, 'white')}]{verdict}[/]",
-            f"{worker['heard']:.1f}s ago",
-            " ".join(f"{cell}:{rounds.get(str(cell), 0)}" for cell in worker["cells"]) or "spare",
-        )
-    Console().print(table)
+    console = Console()
+    console.print(workers_line(workers))
+    console.print(workers_table(workers, console.width))
 
 
 @app.command()

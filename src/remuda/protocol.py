@@ -7,7 +7,7 @@ compare values and need no processes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -77,6 +77,36 @@ def judge_heartbeat(silence: float, patience: Patience, *, gone: bool = False) -
     if gone or silence > patience.dead:
         return Verdict.DEAD
     return Verdict.DELAYED if silence > patience.delayed else Verdict.WORKING
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A worker as its master sees it; what `remuda status` and the live view show."""
+
+    worker: int
+    host: str
+    pid: int
+    state: State
+    verdict: Verdict
+    heard: float  # seconds since its last answer
+    cells: tuple[int, ...]
+    rounds: Mapping[int, int]  # done, by cell
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "heard": round(self.heard, 3), "rounds": dict(self.rounds)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Watched:
+        """The inverse of `to_json`; JSON's keys are text."""
+        return cls(
+            **{
+                **values,
+                "state": State(values["state"]),
+                "verdict": Verdict(values["verdict"]),
+                "cells": tuple(values["cells"]),
+                "rounds": {int(cell): done for cell, done in values["rounds"].items()},
+            }
+        )
 
 
 def must_fence(silence: float, patience: Patience) -> bool:
@@ -218,3 +248,39 @@ def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         for role, centre in event.get("centre", {}).items():
             outcomes.setdefault(role, []).append(centre["from"] == "offspring")
     return {role: sum(kept) / len(kept) for role, kept in outcomes.items()}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the rounds of a run took, summed over cells."""
+
+    cell_rounds: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, the longest first
+    bytes: Mapping[str, int] = field(default_factory=dict)  # gathered, published, saved
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cell_rounds": self.cell_rounds,
+            "routines": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
+            "bytes": {
+                name: {"total": total, "per_cell_round": round(total / self.cell_rounds)}
+                for name, total in self.bytes.items()
+            },
+        }
+
+
+def sum_costs(events: Iterable[Mapping[str, Any]]) -> Costs:
+    """The costs of all rounds in the events; those that were lost and trained again count once."""
+    count = 0
+    seconds: dict[str, float] = {}
+    traffic: dict[str, int] = {}
+    for event in events:
+        if event.get("event") != "round":
+            continue
+        count += 1
+        for routine, spent in event.get("seconds", {}).items():
+            seconds[routine] = seconds.get(routine, 0.0) + spent
+        for kind, size in event.get("bytes", {}).items():
+            traffic[kind] = traffic.get(kind, 0) + size
+    longest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
+    return Costs(count, dict(longest), dict(sorted(traffic.items())))

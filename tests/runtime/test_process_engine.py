@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from remuda.comm.folders import clear_stale
 from remuda.comm.messages import Message
 from remuda.config import Config, load_config
 from remuda.methods import METHODS, Recipe
-from remuda.protocol import Patience
+from remuda.protocol import Patience, Verdict, Watched
 from remuda.runtime import Engine, Observer
 from remuda.runtime.master import MOST_QUESTIONS, Heartbeat, WorkerError
 from remuda.store import RunFolder
@@ -77,6 +78,10 @@ def command_line(pid: int) -> str:
 class Remembering(Observer):
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.dead: set[int] = set()
+
+    def watched(self, workers: Sequence[Watched]) -> None:
+        self.dead |= {seen.worker for seen in workers if seen.verdict is Verdict.DEAD}
 
     def warned(self, message: str) -> None:
         self.warnings.append(message)
@@ -125,6 +130,7 @@ def test_a_fault_of_a_worker_costs_time_but_changes_nothing(
     runtime.train(settings(data, run), observer, engine=engine)
     assert (tmp_path / "met" / "0").exists()
     assert any("was lost" in warning for warning in observer.warnings)
+    assert len(observer.dead) == 1
     check_equal(run, undisturbed)
 
 

@@ -38,10 +38,12 @@ from remuda.metrics import Scores, score_samples
 from remuda.parcels import Parcel
 from remuda.pictures import sheet
 from remuda.protocol import (
+    Costs,
     Patience,
     Seat,
     State,
     Verdict,
+    Watched,
     acceptance_rate,
     adopt,
     checkpoint_due,
@@ -49,6 +51,7 @@ from remuda.protocol import (
     judge_heartbeat,
     place,
     sheet_due,
+    sum_costs,
 )
 from remuda.runtime.observer import Observer
 from remuda.runtime.prepare import Run
@@ -83,6 +86,7 @@ class Result:
     scores: Scores | None
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
+    costs: Costs
 
 
 class Heartbeat(threading.Thread):
@@ -151,6 +155,7 @@ class Master:
         self._heartbeat = Heartbeat(comm, patience.interval, folder.touch_status)
         self._watched = time.monotonic()
         self._records: dict[int, _WorkerRecord] = {}
+        self._dead: dict[int, _WorkerRecord] = {}
         self._placement: dict[int, tuple[int, ...]] = {}
         self._epoch = 0
         self._losses = 0
@@ -262,13 +267,13 @@ class Master:
         lost = []
         for worker, record in self._records.items():
             record.verdict = judge_heartbeat(
-                now - record.heard, self._patience, gone=worker in gone
+                max(0.0, now - record.heard), self._patience, gone=worker in gone
             )
             if record.verdict is Verdict.DEAD:
                 lost.append(worker)
-        self._write_status(now)
         if lost:
             self._recover(lost)
+        self._write_status(now)
 
     def _recover(self, lost: list[int]) -> None:
         """Written-off workers' cells go to spares and survivors, from the last saved round."""
@@ -289,7 +294,9 @@ class Master:
             raise WorkerError(f"{self._losses} workers were lost; something is wrong here")
         old, costs = self._placement, self._costs()
         for worker in lost:
-            del self._records[worker]
+            self._dead[worker] = self._records.pop(worker)
+            self._dead[worker].verdict = Verdict.DEAD
+        self._status_written = 0.0  # the loss is told at once
         if not self._records:
             for _ in lost:
                 self._comm.replace()
@@ -501,27 +508,29 @@ class Master:
         if now - self._status_written < STATUS_SECONDS:
             return
         self._status_written = now
+        workers = [
+            Watched(
+                worker,
+                record.seat.host,
+                record.pid,
+                record.status.state if record.status else State.INACTIVE,
+                record.verdict,
+                max(0.0, now - record.heard),
+                self._placement.get(worker, ()),
+                record.status.rounds if record.status else {},
+            )
+            for worker, record in sorted({**self._dead, **self._records}.items())
+        ]
         self._folder.write_status(
             {
                 "time": time.time(),
                 "rounds": self._config.rounds,
                 "completed": self._completed,
                 "epoch": self._epoch,
-                "workers": [
-                    {
-                        "worker": worker,
-                        "host": record.seat.host,
-                        "pid": record.pid,
-                        "state": record.status.state if record.status else State.INACTIVE,
-                        "verdict": record.verdict,
-                        "heard": round(now - record.heard, 3),
-                        "cells": list(self._placement.get(worker, ())),
-                        "rounds": dict(record.status.rounds) if record.status else {},
-                    }
-                    for worker, record in sorted(self._records.items())
-                ],
+                "workers": [watched.to_json() for watched in workers],
             }
         )
+        self._observer.watched(workers)
 
     def _draw_sheets(self, round: int, recipe: Recipe) -> None:
         for cell in range(self._config.cells):
@@ -565,7 +574,7 @@ class Master:
             images = ensemble.draw(self._config.score.final_samples, self._config.seed)
             scores = score_samples(judge.extractor, images, judge.real)
         events = self._folder.events()
-        acceptance = acceptance_rate(events)
+        acceptance, costs = acceptance_rate(events), sum_costs(events)
         # Of all legs of the run: each round was completed once.
         seconds = sum(event["seconds"] for event in events if event["event"] == "population")
         target = self._folder.ensemble_path
@@ -580,7 +589,8 @@ class Master:
                 "chosen": recipe.reason,
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
+                **costs.to_json(),
             }
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
-        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds)
+        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)
