@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remuda import runtime
+from remuda.comm import MpiError, Session
 from remuda.config import load_config
 from remuda.errors import STOPPED
 from remuda.methods import METHODS
@@ -102,6 +105,42 @@ def test_two_ranks_lost_at_once(tmp_path: Path, data: Path, undisturbed: Path) -
     job.wait()
     assert len([event for event in RunFolder(run).events() if event["event"] == "lost"]) == 2
     check_equal(job, run, undisturbed)
+
+
+# ---------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more", "reason"),
+    [
+        (2, ["no-such-preset"], "neither a preset nor a file"),
+        (2, ["--engine", "process"], "mpiexec started 2 tasks, and each would train a run"),
+        (1, ["--engine", "mpi"], "a master and at least one worker are needed"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_once_and_by_all_ranks(
+    ranks: int, more: list[str], reason: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, ranks, "remuda", "train", *more, f"run.dir={tmp_path / 'run'}")
+    assert job.wait() != 0
+    assert job.said.count(reason) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_tasks_than_mpi_sees_are_refused(tmp_path: Path) -> None:
+    """As under srun, when the MPI behind mpi4py does not know it."""
+    environ = {**os.environ, "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}
+    command = [sys.executable, "-m", "remuda", "train", f"run.dir={tmp_path / 'run'}"]
+    found = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 4
+    assert "srun started 4 tasks, but MPI sees 1" in found.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_mpi4py_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(MpiError, match=r"remuda\[mpi\](.|\n)*remuda\[mpi-local\]"):
+        Session()
 
 
 # ---------------------------------------------------------------------------- under supervision
