@@ -5,7 +5,7 @@ not: light objects in one thread that answer the encoded messages after a simula
 way one worker is killed and another falls silent. The master's CPU is the process's without that
 thread's. What it leaves out is the transport: no byte leaves the process.
 
-    python benchmarks/simulate.py [--grids 25x40 100x100] [--seconds 10] [--profile]
+    python benchmarks/simulate.py [--grids 25x40 100x100] [--seconds 20] [--profile]
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import multiprocessing
 import pstats
 import queue
 import resource
-import statistics
 import tempfile
 import threading
 import time
@@ -57,6 +56,7 @@ from remuda.runtime.prepare import environment
 from remuda.store import RunFolder, cell_file
 
 CORES_PER_HOST = 48
+SPARES = 2  # adopt the cells of the two that are lost
 
 
 @dataclass(frozen=True)
@@ -80,30 +80,32 @@ class Plan:
 
 @dataclass(frozen=True)
 class Probe:
-    """The state of the run at a moment."""
+    """The state of the master at a moment."""
 
     time: float
-    cpu: float  # of the master, since the process began
-    asked: int  # messages sent to workers
-    said: int  # messages sent to the master
+    cpu: float  # of all its threads, since the process began
+    loop: float  # of the thread that asks
+    messages: int  # sent and taken
     reports: int  # of them, rounds of cells
 
 
 @dataclass
 class Notes:
-    """What the simulation saw; times are of the monotonic clock."""
+    """What was seen, at the master's end unless it says otherwise."""
 
-    asked: Counter[str] = field(default_factory=Counter)  # messages to workers, by kind
-    said: Counter[str] = field(default_factory=Counter)  # messages to the master, by kind
+    sent: Counter[str] = field(default_factory=Counter)  # messages, by kind
+    taken: Counter[str] = field(default_factory=Counter)
+    answered: int = 0  # questions for a status, at the workers' end
     task_bytes: int = 0
     heartbeats: list[Probe] = field(default_factory=list)  # as each began
-    tasks: dict[int, list[Probe]] = field(default_factory=dict)  # first and last, by epoch
-    first_done: dict[tuple[int, int], Probe] = field(default_factory=dict)  # by epoch and round
-    last_done: dict[tuple[int, int], Probe] = field(default_factory=dict)
-    committed: dict[tuple[int, int], list[Probe]] = field(default_factory=dict)
-    faults: dict[int, float] = field(default_factory=dict)  # by worker
-    dismissed: dict[int, float] = field(default_factory=dict)
+    memory: list[int] = field(default_factory=list)  # of the process: at the start and then
     placements: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)  # by epoch
+    tasks: dict[int, Probe] = field(default_factory=dict)  # the last one sent, by epoch
+    first_report: dict[tuple[int, int], Probe] = field(default_factory=dict)  # by epoch, round
+    last_report: dict[tuple[int, int], Probe] = field(default_factory=dict)
+    told: dict[tuple[int, int], Probe] = field(default_factory=dict)  # that a round is complete
+    faults: dict[int, float] = field(default_factory=dict)  # by worker, as they happened
+    lost: dict[int, Probe] = field(default_factory=dict)  # by worker, as they were written off
 
 
 @dataclass(slots=True)
@@ -143,14 +145,15 @@ class Crew(threading.Thread):
         self._config, self._plan, self._folder = config, plan, folder
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._entries = 0
+        self._report = _report().to_json()  # stands for all
 
     def run(self) -> None:
         for worker in self.workers.values():
             host = f"node-{(worker.number - 1) // CORES_PER_HOST:03d}"
             self._say(worker, Hello(host=host, pid=worker.number, cores=1, memory=2**32))
         while True:
-            now = time.monotonic()
-            while self._agenda and self._agenda[0][0] <= now:
+            # By turns, or those with much to do would keep the others from answering.
+            if self._agenda and self._agenda[0][0] <= time.monotonic():
                 heapq.heappop(self._agenda)[2]()
             pause = self._agenda[0][0] - time.monotonic() if self._agenda else 1.0
             try:
@@ -168,19 +171,7 @@ class Crew(threading.Thread):
     def _say(self, worker: SimulatedWorker, message: Message) -> None:
         if worker.silent or worker.number in self.gone:
             return
-        self.notes.said[type(message).__name__] += 1
         self.inbox.put((worker.number, message.encode()))
-
-    def probe(self) -> Probe:
-        """The master's CPU is all of the process but this thread's."""
-        notes = self.notes
-        return Probe(
-            time.monotonic(),
-            time.process_time() - time.thread_time(),
-            notes.asked.total(),
-            notes.said.total(),
-            notes.said["Done"],
-        )
 
     # -------------------------------------------------------------------------- messages
 
@@ -188,48 +179,36 @@ class Crew(threading.Thread):
         worker = self.workers.get(number)
         if worker is None:
             return
-        message = _read(content)
-        self.notes.asked[type(message).__name__] += 1
-        match message:
+        match message := _read(content):
             case RunTask():
                 self.notes.task_bytes = len(content)
                 self._begin(worker, message)
             case Committed() if message.epoch == worker.epoch:
                 worker.committed = message.round
-                self._note_range(self.notes.committed, (message.epoch, message.round))
                 self._go_on(worker)
             case GetStatus():
-                if message.number > len(self.notes.heartbeats):
-                    self.notes.heartbeats.append(self.probe())
+                self.notes.answered += 1
                 self._say(worker, self._status(worker, message.number))
 
-    def _note_range(self, notes: dict[tuple[int, int], list[Probe]], key: tuple[int, int]) -> None:
-        """The first and the last of the messages of a kind."""
-        found = notes.setdefault(key, [self.probe()])
-        found[1:] = [self.probe()]
-
     def _status(self, worker: SimulatedWorker, number: int) -> Status:
-        rounds = dict.fromkeys(worker.cells, worker.round - 1)
-        cell = worker.cell if worker.state is State.PROCESSING else None
+        if not worker.cells:
+            return Status(number=number, state=worker.state, epoch=0, rounds={})
         return Status(
             number=number,
             state=worker.state,
             epoch=worker.epoch,
-            rounds=rounds,
-            cell=cell,
+            rounds=dict.fromkeys(worker.cells, worker.round - 1),
+            cell=worker.cell if worker.state is State.PROCESSING else None,
             batch=300,
             batches=600,
         )
 
     def _begin(self, worker: SimulatedWorker, task: RunTask) -> None:
-        notes = self.notes
-        if task.epoch not in notes.tasks:
-            notes.tasks[task.epoch] = [self.probe()]
+        if task.epoch not in self.notes.placements:
             for fault in self._plan.faults:
                 if fault.epoch == task.epoch:
                     self._at(time.monotonic() + fault.after, lambda fault=fault: self._meet(fault))  # type: ignore[misc]
-        notes.tasks[task.epoch][1:] = [self.probe()]
-        notes.placements.setdefault(task.epoch, {})[worker.number] = task.cells
+        self.notes.placements.setdefault(task.epoch, {})[worker.number] = task.cells
         worker.state, worker.epoch, worker.cells = State.PROCESSING, task.epoch, task.cells
         worker.start = worker.committed = task.start
         worker.done, worker.training = 0, False
@@ -263,11 +242,8 @@ class Crew(threading.Thread):
         round, cell, settings = worker.round, worker.cell, self._config
         if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
             self._save(worker, round, cell)
-        self._say(worker, Done(epoch=epoch, report=_report(cell, round).to_json()))
-        key = (epoch, round)
-        now = self.probe()
-        self.notes.first_done.setdefault(key, now)
-        self.notes.last_done[key] = now
+        report = {**self._report, "cell": cell, "round": round}
+        self._say(worker, Done(epoch=epoch, report=report))
         worker.done += 1
         worker.training = False
         if worker.round > settings.rounds:
@@ -293,14 +269,13 @@ def _read(content: bytes) -> Message:
     return decode(task + b',"homes":[]}' if homes else content)
 
 
-def _report(cell: int, round: int) -> RoundReport:
+def _report() -> RoundReport:
     """A report as long as a cellular one."""
     roles = ("generator", "discriminator")
     centre = {"from": "offspring", "replaced_worst": True, "fitness": 0.6931471805599453}
-    members = [cell, *(cell + 1 + step for step in range(4))]
     return RoundReport(
-        cell=cell,
-        round=round,
+        cell=0,
+        round=0,
         losses=Losses(0.7123456789012345, 0.6812345678901234, 600, 60_000),
         seconds=dict.fromkeys(
             ("wait", "gather", "update_genomes", "mutate", "train", "assess", "mixture", "other"),
@@ -311,11 +286,11 @@ def _report(cell: int, round: int) -> RoundReport:
         classes=None,
         duplicates=None,
         details={
-            "parents": dict.fromkeys(roles, cell),
+            "parents": dict.fromkeys(roles, 1234),
             "mutations": {"lr_generator": [0.0002, 0.0002123456]},
             "fitness": dict.fromkeys(roles, 0.6931471805599453),
             "centre": dict.fromkeys(roles, centre),
-            "mixture": {"weights": {str(member): 0.2 for member in members}, "changed": False},
+            "mixture": {"weights": {str(1234 + step): 0.2 for step in range(5)}, "changed": False},
         },
         bytes={"gathered": 26_000_000, "published": 6_600_000, "saved": 6_600_000},
     )
@@ -326,14 +301,33 @@ class SimulatedMaster(MasterComm):
 
     def __init__(self, crew: Crew, parcel: Parcel) -> None:
         self.crew = crew
+        self.notes = crew.notes
         self._parcel = parcel  # stands for every cell's
+        self.notes.memory.append(_resident())
         crew.start()
+        self._clock = time.pthread_getcpuclockid(crew.ident or 0)
 
     def workers(self) -> list[int]:
         return sorted(self.crew.workers)
 
     def send(self, worker: int, message: Message) -> None:
         self.crew.outbox.put((worker, message.encode()))
+        self.notes.sent[type(message).__name__] += 1
+        match message:
+            case RunTask():
+                self.notes.tasks[message.epoch] = self._probe()
+            case Committed():
+                self.notes.told[message.epoch, message.round] = self._probe()
+            case GetStatus() if message.number > len(self.notes.heartbeats):
+                self.notes.heartbeats.append(self._probe())
+                self.notes.memory.append(_resident())
+
+    def _probe(self) -> Probe:
+        """The master's CPU is all of the process but the simulation's."""
+        cpu = time.process_time() - time.clock_gettime(self._clock)
+        messages = self.notes.sent.total() + self.notes.taken.total()
+        reports = self.notes.taken["Done"]
+        return Probe(time.monotonic(), cpu, time.thread_time(), messages, reports)
 
     def receive(self, timeout: float) -> list[tuple[int, Message]]:
         found = []
@@ -341,18 +335,27 @@ class SimulatedMaster(MasterComm):
             item = self.crew.inbox.get(timeout=timeout)
             # Bounded, as what a transport's buffers hold is.
             for _ in range(len(self.crew.workers)):
-                found.append((item[0], decode(item[1])))
+                found.append((item[0], self._take(item[1])))
                 item = self.crew.inbox.get_nowait()
-            found.append((item[0], decode(item[1])))
+            found.append((item[0], self._take(item[1])))
         except queue.Empty:
             pass
         return found
+
+    def _take(self, content: bytes) -> Message:
+        message = decode(content)
+        self.notes.taken[type(message).__name__] += 1
+        if isinstance(message, Done):
+            key, now = (message.epoch, message.report["round"]), self._probe()
+            self.notes.first_report.setdefault(key, now)
+            self.notes.last_report[key] = now
+        return message
 
     def gone(self) -> set[int]:
         return self.crew.gone & self.crew.workers.keys()
 
     def dismiss(self, worker: int) -> None:
-        self.crew.notes.dismissed[worker] = time.monotonic()
+        self.notes.lost[worker] = self._probe()
         self.crew.workers.pop(worker)
 
     def replace(self) -> int | None:
@@ -419,7 +422,7 @@ def simulate(
 
 def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
     """One run of four rounds in which one worker is killed and another falls silent."""
-    patience = Patience(dead=10.0)
+    patience = Patience(dead=seconds)
     plan = Plan(
         seconds,
         faults=[
@@ -429,53 +432,60 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
     )
     with tempfile.TemporaryDirectory() as name:
         config = simulated_config(grid, 4, Path(name))
-        before, start, cpu = _resident(), time.monotonic(), time.process_time()
-        notes = simulate(config, plan, patience, config.cells, profile)
+        cells = config.cells
+        start = time.monotonic()
+        notes = simulate(config, plan, patience, cells + SPARES, profile)
         end = time.monotonic()
+        if set(notes.lost) != {fault.worker for fault in plan.faults}:
+            raise SystemExit(
+                f"{len(notes.lost)} workers were written off instead of 2: this machine is "
+                f"too busy to simulate {cells:,} of them; try --seconds {2 * seconds:g}"
+            )
         run = Path(name) / "run"
         (manifest,) = run.glob("checkpoints/*/manifest.json")
-        sizes = {
-            "events.jsonl per round": (run / "events.jsonl").stat().st_size / config.rounds,
-            "manifest of a checkpoint": manifest.stat().st_size,
-        }
-    cells, last = config.cells, (3, config.rounds - 1)
+        events, listed = (run / "events.jsonl").stat().st_size, manifest.stat().st_size
+    began, final = notes.tasks[1], notes.told[3, config.rounds]
     quiet = [
         (early, late)
         for early, late in itertools.pairwise(notes.heartbeats)
-        if late.reports == early.reports
-        and late.asked - early.asked <= len(notes.placements[3]) + 2
+        if early.time > began.time and late.reports == early.reports
     ]
-    beat = statistics.mean(late.cpu - early.cpu for early, late in quiet)
-    first, done = notes.first_done[last], notes.last_done[last]
-    told, all_told = notes.committed[last]
-    handled, spent = all_told.said - first.said, all_told.cpu - first.cpu
+    # Per message, for on a busy machine the answers may come a beat later.
+    spent = sum(late.cpu - early.cpu for early, late in quiet)
+    beat = 2 * cells * spent / sum(late.messages - early.messages for early, late in quiet)
+    key = (3, config.rounds - 1)
+    first, done, told = notes.first_report[key], notes.last_report[key], notes.told[key]
+    beats = sum(first.time < probe.time <= told.time for probe in notes.heartbeats)
+    rate = (told.messages - began.messages) / (told.cpu - began.cpu)
+    # The last round also draws pictures, with libraries of their own.
+    before = notes.memory[: 1 + sum(probe.time < told.time for probe in notes.heartbeats)]
     rows = {
-        "workers and cells": f"{cells:,}",
-        "from start to the last run task": f"{notes.tasks[1][1].time - start:.2f} s",
+        "cells, and as many workers": f"{cells:,}",
+        "from start to the last run task": f"{began.time - start:.1f} s",
         "a run task": f"{notes.task_bytes / 1e3:.1f} kB",
-        "all run tasks of an epoch": f"{notes.task_bytes * cells / 1e6:.1f} MB",
-        "CPU per heartbeat round": f"{1e3 * beat:.0f} ms (mean of {len(quiet)})",
-        "messages per heartbeat round": f"{2 * cells:,}",
-        "CPU per training round": f"{spent:.2f} s",
-        "messages handled per CPU second": f"{handled / spent:,.0f}",
-        "last report to first worker told": f"{1e3 * (told.time - done.time):.0f} ms",
-        "last report to last worker told": f"{1e3 * (all_told.time - done.time):.0f} ms",
+        "all run tasks of an epoch": f"{notes.task_bytes * cells / 1e6:.0f} MB",
+        "a heartbeat of all: messages": f"{2 * cells:,}",
+        "a heartbeat of all: CPU": f"{1e3 * beat:.0f} ms (mean of {len(quiet)})",
+        "a round beside heartbeats: CPU": f"{told.cpu - first.cpu - beats * beat:.2f} s",
+        "messages per CPU second": f"{rate:,.0f}",
+        "last report to last worker told": _span(done, told),
     }
     for epoch, worker, what in ((2, 3, "killed"), (3, 7, "silent")):
-        lost = notes.dismissed[worker]
-        rows[f"{what}: until written off"] = f"{lost - notes.faults[worker]:.2f} s"
-        rows[f"{what}: then until all have new tasks"] = (
-            f"{notes.tasks[epoch][1].time - lost:.2f} s"
-        )
-    final = notes.committed[3, config.rounds][1]
+        lost = notes.lost[worker]
+        rows[f"{what}: until written off"] = f"{lost.time - notes.faults[worker]:.2f} s"
+        rows[f"{what}: then until all have new tasks"] = _span(lost, notes.tasks[epoch])
     return {
         **rows,
-        "last round told to result": f"{end - final.time:.2f} s",
-        "memory: growth / peak": f"{(_peak() - before) / 1e6:.0f} / {_peak() / 1e6:.0f} MB",
-        **{name: f"{size / 1e6:.2f} MB" for name, size in sizes.items()},
-        "CPU of the simulation and all": f"{time.process_time() - cpu:.0f} s",
-        "time of the whole run": f"{end - start:.0f} s",
+        "memory of the process: growth": f"{(max(before) - notes.memory[0]) / 1e6:.0f} MB",
+        "events of a round": f"{events / config.rounds / 1e6:.1f} MB",
+        "manifest of a checkpoint": f"{listed / 1e6:.2f} MB",
+        "last worker told to result": f"{end - final.time:.1f} s",
+        "the whole run": f"{end - start:.0f} s",
     }
+
+
+def _span(early: Probe, late: Probe) -> str:
+    return f"{late.time - early.time:.2f} s ({late.loop - early.loop:.2f} s CPU)"
 
 
 def _resident() -> int:
@@ -483,14 +493,10 @@ def _resident() -> int:
     return pages * resource.getpagesize()
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--grids", nargs="+", default=["25x40", "100x100"])
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a simulated round")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a round; also patience")
     parser.add_argument("--profile", action="store_true", help="where the master's loop spends")
     options = parser.parse_args()
     columns = []

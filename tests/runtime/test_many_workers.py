@@ -63,10 +63,10 @@ def test_the_masters_work_per_heartbeat_grows_only_with_the_workers(
     notes = simulate(config, Plan(0.2), BEAT, config.cells)
     looks = (time.monotonic() - start) / master.WATCH_SECONDS
     cells, beats = config.cells, len(notes.heartbeats)
-    assert cells * (beats - 1) < notes.asked["GetStatus"] <= cells * beats
-    assert notes.said["Status"] == notes.asked["GetStatus"]
-    assert notes.asked["RunTask"] == cells
-    assert notes.asked["Committed"] == cells * ROUNDS
+    assert cells * (beats - 1) < notes.sent["GetStatus"] <= cells * beats
+    assert notes.taken["Status"] <= notes.answered <= notes.sent["GetStatus"]
+    assert notes.sent["RunTask"] == cells
+    assert notes.sent["Committed"] == cells * ROUNDS
     # Not one verdict on each worker for every message of any of them, which is the square.
     assert cells <= judged[0] <= cells * (looks + 1)
 
@@ -78,6 +78,13 @@ def test_a_lost_node_takes_many_workers_and_not_the_run(tmp_path: Path) -> None:
     last = notes.placements[max(notes.placements)]
     assert sorted(cell for own in last.values() for cell in own) == list(range(config.cells))
     assert not last.keys() & set(node)
+
+
+def test_where_nobody_is_left_and_nobody_can_be_started_the_run_says_so(tmp_path: Path) -> None:
+    config = simulated_config("2x2", ROUNDS, tmp_path)
+    faults = [Fault(epoch=1, worker=1 + cell, after=0.05, kind="killed") for cell in range(4)]
+    with pytest.raises(master.WorkerError, match="no worker could be started"):
+        simulate(config, Plan(1.0, faults=faults), BEAT, config.cells)
 
 
 def test_sheets_of_a_large_grid_show_some_of_its_cells(

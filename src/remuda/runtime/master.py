@@ -200,7 +200,7 @@ class Master:
     def _survey(self) -> None:
         """Wait until every worker said where it is and what it has."""
         deadline = time.monotonic() + START_SECONDS
-        while set(self._records) != set(self._comm.workers()):
+        while not self._records or set(self._records) != set(self._comm.workers()):
             self._listen()
             for worker in self._comm.gone():
                 self._losses += 1
@@ -235,12 +235,11 @@ class Master:
         self._round_start = time.perf_counter()
         home = {cell: worker for worker, cells in placement.items() for cell in cells}
         self._homes = tuple(home[cell] for cell in range(self._config.cells))
+        task = RunTask(epoch=self._epoch, cells=(), start=self._saved, homes=self._homes)
         for worker, cells in placement.items():
             if cells:
-                self._comm.send(
-                    worker,
-                    RunTask(epoch=self._epoch, cells=cells, start=self._saved, homes=self._homes),
-                )
+                # A copy, so that thousands of homes are checked once and not for every worker.
+                self._comm.send(worker, task.model_copy(update={"cells": cells}))
         self._folder.append_event(
             {
                 "event": "placed",
