@@ -154,28 +154,36 @@ class RunFolder:
 
     def events(self) -> list[dict[str, Any]]:
         """All events; a last line cut short by a kill is left out."""
+        return list(self.iter_events())
+
+    def iter_events(self) -> Iterator[dict[str, Any]]:
+        """The events one by one: those of a large run fill gigabytes."""
+        return (event for _, event in self._event_lines())
+
+    def _event_lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The lines that are events, without their ends."""
         if not self._events.exists():
-            return []
-        found = []
+            return
         try:
-            lines = self._events.read_bytes().split(b"\n")
+            with self._events.open("rb") as file:
+                for line in file:
+                    with contextlib.suppress(ValueError):
+                        event = json.loads(line)
+                        if isinstance(event, dict):
+                            yield line.rstrip(b"\n"), event
         except OSError as error:
             raise StoreError(f"{self._events}: cannot be read: {error.strerror or error}") from None
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    found.append(event)
-        return found
 
     def rewind_events(self, committed: int) -> None:
         """Drop the events of rounds that will be trained again, and a line cut short by a kill."""
         if not self._events.exists():
             return
-        events = self.events()
-        kept = lines_to_keep([event.get("round") for event in events], committed)
-        content = "".join(to_json(events[number]) + "\n" for number in kept)
-        write_atomically(self._events, content.encode())
+        lines, rounds = [], []
+        for line, event in self._event_lines():
+            lines.append(line)
+            rounds.append(event.get("round"))
+        kept = lines_to_keep(rounds, committed)
+        write_atomically(self._events, b"".join(lines[number] + b"\n" for number in kept))
 
     # -------------------------------------------------------------------------- checkpoints
 
@@ -219,8 +227,12 @@ class RunFolder:
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> dict[int, Parcel]:
         """Every cell's parcel, each checked against the manifest."""
-        entries = self._manifest(checkpoint.path)["files"].values()
-        return {entry["cell"]: self._load_file(checkpoint.path, entry) for entry in entries}
+        return {parcel.cell: parcel for parcel in self.iter_checkpoint(checkpoint)}
+
+    def iter_checkpoint(self, checkpoint: Checkpoint) -> Iterator[Parcel]:
+        """The same one by one: those of a large grid do not fit into memory together."""
+        for entry in self._manifest(checkpoint.path)["files"].values():
+            yield self._load_file(checkpoint.path, entry)
 
     def load_cells(self, round: int, cells: Iterable[int]) -> dict[int, Parcel]:
         """Some cells' parcels of a complete checkpoint."""
@@ -333,7 +345,8 @@ class RunFolder:
         return read_json(path, "status of a run")
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        write_json(self.path / STATUS, status, durable=False)
+        # On one line: json indents in Python, ten times slower, and this is written all the time.
+        write_json(self.path / STATUS, status, durable=False, indent=None)
 
     def touch_status(self) -> None:
         """A sign of life of the master, for whoever supervises it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +61,12 @@ from remuda.version import __version__
 SHEET_SAMPLES = 64
 START_SECONDS = 120.0
 STATUS_SECONDS = 2.0
+STATUS_SHARE = 0.05  # of the master's time, at most, goes into writing the status
+WATCH_SECONDS = 0.1  # between two looks at all workers
 LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
 MOST_QUESTIONS = 100  # unanswered; a pipe holds more than twice as many
-MOST_LOSSES = 20
+MOST_LOSSES = 20  # or as many as there were workers, for a lost node may take fifty at once
+MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
 MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
 # What restoring a cell from well-formed but foreign contents may raise.
@@ -157,8 +160,10 @@ class Master:
         self._records: dict[int, _WorkerRecord] = {}
         self._dead: dict[int, _WorkerRecord] = {}
         self._placement: dict[int, tuple[int, ...]] = {}
+        self._homes: tuple[int, ...] = ()  # of every cell, its worker
         self._epoch = 0
         self._losses = 0
+        self._most_losses = MOST_LOSSES
         self._failures: dict[tuple[int | None, int], int] = {}
         self._completed = 0  # the last round of which everything, events included, is done
         self._saved = 0
@@ -167,7 +172,7 @@ class Master:
         self._reports: dict[int, dict[int, RoundReport]] = {}
         self._files: dict[int, dict[int, SavedCell]] = {}
         self._round_start = 0.0
-        self._status_written = 0.0
+        self._status_due = 0.0
 
     def run(self) -> Result:
         """Train to the last round, whatever happens to the workers, and reduce."""
@@ -197,15 +202,14 @@ class Master:
                 self._folder.clear_status()
 
     def _is_over(self) -> bool:
-        busy = {worker for worker, cells in self._placement.items() if cells}
-        return self._completed == self._config.rounds and busy <= self._finished
+        return self._completed == self._config.rounds and self._finished.issuperset(self._homes)
 
     # -------------------------------------------------------------------------- workers
 
     def _survey(self) -> None:
         """Wait until every worker said where it is and what it has."""
         deadline = time.monotonic() + START_SECONDS
-        while set(self._records) != set(self._comm.workers()):
+        while not self._records or set(self._records) != set(self._comm.workers()):
             self._listen()
             for worker in self._comm.gone():
                 self._losses += 1
@@ -221,6 +225,7 @@ class Master:
         self._watched = time.monotonic()
         for record in self._records.values():
             record.heard = self._watched
+        self._most_losses = max(self._most_losses, len(self._records))
 
     def _seats(self) -> list[Seat]:
         return [self._records[worker].seat for worker in sorted(self._records)]
@@ -238,11 +243,12 @@ class Master:
         self._files.clear()
         self._round_start = time.perf_counter()
         home = {cell: worker for worker, cells in placement.items() for cell in cells}
-        homes = tuple(home[cell] for cell in range(self._config.cells))
+        self._homes = tuple(home[cell] for cell in range(self._config.cells))
+        task = RunTask(epoch=self._epoch, cells=(), start=self._saved, homes=self._homes)
         for worker, cells in placement.items():
             if cells:
-                task = RunTask(epoch=self._epoch, cells=cells, start=self._saved, homes=homes)
-                self._comm.send(worker, task)
+                # A copy, so that thousands of homes are checked once and not for every worker.
+                self._comm.send(worker, task.model_copy(update={"cells": cells}))
         self._folder.append_event(
             {
                 "event": "placed",
@@ -258,6 +264,8 @@ class Master:
     def _watch(self) -> None:
         """The heartbeat's verdicts, and what follows from them."""
         now = time.monotonic()
+        if now - self._watched < WATCH_SECONDS:
+            return  # a message from one of many workers says nothing of the others
         gap, self._watched = now - self._watched, now
         if gap > LONGEST_TURN:
             # It was the master that slept or was busy: answers may be waiting, so judge later.
@@ -290,7 +298,7 @@ class Master:
                 f"its {len(cells)} cells go on from round {self._saved} elsewhere"
             )
             self._comm.dismiss(worker)
-        if self._losses > MOST_LOSSES:
+        if self._losses > self._most_losses:
             raise WorkerError(f"{self._losses} workers were lost; something is wrong here")
         old, costs = self._placement, self._costs()
         for worker in lost:
@@ -414,11 +422,14 @@ class Master:
         self._loss = recipe.verdict.loss if recipe.verdict else None
         self._comm.forget(self._epoch, round)
         self._reports.pop(round)
-        if checkpoint_due(round, every=run.checkpoint_every, rounds=rounds):
+        due = checkpoint_due(round, every=run.checkpoint_every, rounds=rounds)
+        if due:
             self._save()
         for worker, cells in self._placement.items():
             if cells:
                 self._comm.send(worker, Committed(epoch=self._epoch, round=round))
+        if due:
+            self._prune()  # only now, for nobody waits for it
         self._observer.completed(round, recipe, seconds)
 
     def _reduce(self, round: int) -> Recipe:
@@ -429,10 +440,9 @@ class Master:
         self, round: int, part: str = "", cells: Collection[int] | None = None
     ) -> dict[int, Parcel]:
         """The parcels of a round, of all cells or of these, in their order."""
-        wanted = {
-            worker: [cell for cell in own if cells is None or cell in cells]
-            for worker, own in self._placement.items()
-        }
+        wanted: dict[int, list[int]] = {}
+        for cell in range(self._config.cells) if cells is None else cells:
+            wanted.setdefault(self._homes[cell], []).append(cell)
         try:
             found = self._comm.results(wanted, self._epoch, round, part)
         except LostResultsError:
@@ -449,7 +459,6 @@ class Master:
         self._folder.complete_checkpoint(self._completed, files.values(), self._loss)
         self._saved = self._completed
         self._files = {round: kept for round, kept in self._files.items() if round > self._saved}
-        self._prune()
 
     def _prune(self) -> None:
         run = self._config.run
@@ -462,7 +471,7 @@ class Master:
         self._folder.drop_incomplete_checkpoints()
         for checkpoint in reversed(self._folder.checkpoints()):
             try:
-                self._check_fit(self._folder.load_checkpoint(checkpoint))
+                self._check_fit(self._folder.iter_checkpoint(checkpoint))
             except DamagedError as error:
                 kept = self._folder.set_aside(checkpoint)
                 self._observer.warned(
@@ -475,14 +484,19 @@ class Master:
         self._prune()
         self._folder.rewind_events(self._completed)
 
-    def _check_fit(self, parcels: Mapping[int, Parcel]) -> None:
+    def _check_fit(self, parcels: Iterable[Parcel]) -> None:
         """Whether these parcels are this run's: tried on a cell that nobody trains."""
         probe = Cell(0, self._config, self._run.dataset, self._run.views[0], judge=None)
+        missing = set(range(self._config.cells))
         try:
-            for cell in range(self._config.cells):
-                probe.restore(parcels[cell])
+            for parcel in parcels:
+                if parcel.cell in missing:
+                    probe.restore(parcel)
+                    missing.remove(parcel.cell)
         except _UNFIT as error:
             raise DamagedError(f"it does not fit this run: {error}") from None
+        if missing:
+            raise DamagedError(f"it does not fit this run: it has no cell {min(missing)}")
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete round before the error goes its way."""
@@ -502,12 +516,12 @@ class Master:
             if cell not in files:
                 files[cell] = self._folder.save_cell(parcel)
         self._save()
+        self._prune()
 
     def _write_status(self, now: float) -> None:
         """For `remuda status`, from this or another terminal."""
-        if now - self._status_written < STATUS_SECONDS:
+        if now < self._status_due:
             return
-        self._status_written = now
         workers = [
             Watched(
                 worker,
@@ -531,9 +545,11 @@ class Master:
             }
         )
         self._observer.watched(workers)
+        spent = time.monotonic() - now
+        self._status_due = now + max(STATUS_SECONDS, spent / STATUS_SHARE)
 
     def _draw_sheets(self, round: int, recipe: Recipe) -> None:
-        for cell in range(self._config.cells):
+        for cell in range(0, self._config.cells, -(-self._config.cells // MOST_SHEETS)):
             alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
             self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
         self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
@@ -573,10 +589,14 @@ class Master:
         if judge is not None:
             images = ensemble.draw(self._config.score.final_samples, self._config.seed)
             scores = score_samples(judge.extractor, images, judge.real)
-        events = self._folder.events()
-        acceptance, costs = acceptance_rate(events), sum_costs(events)
+        acceptance = acceptance_rate(self._folder.iter_events())
+        costs = sum_costs(self._folder.iter_events())
         # Of all legs of the run: each round was completed once.
-        seconds = sum(event["seconds"] for event in events if event["event"] == "population")
+        seconds = sum(
+            event["seconds"]
+            for event in self._folder.iter_events()
+            if event["event"] == "population"
+        )
         target = self._folder.ensemble_path
         ensemble.save(target)
         picture = target / "samples.png"
