@@ -11,7 +11,7 @@ from PIL import Image
 from remuda.figures import Curve, Panel, battle, class_bars, learning_curves, overlay, scatters
 
 NAMES = ["a:0", "a:1", "b:0"]
-BLOCKS = [("a", 2), ("b", 1)]
+SIZES = [2, 1]
 
 
 def pixels(png: bytes) -> npt.NDArray[np.int64]:
@@ -27,12 +27,12 @@ def difference(one: bytes, other: bytes) -> float:
 
 def test_a_battle_shows_shares_and_who_may_not_judge() -> None:
     allowed = ~np.eye(3, dtype=bool)
-    low = battle(np.full((3, 3), 0.1), allowed, NAMES, BLOCKS)
-    high = battle(np.full((3, 3), 0.9), allowed, NAMES, BLOCKS)
+    low = battle(np.full((3, 3), 0.1), allowed, NAMES, SIZES)
+    high = battle(np.full((3, 3), 0.9), allowed, NAMES, SIZES)
     assert pixels(high).mean() < pixels(low).mean() - 20  # a larger share is darker
-    barred = battle(np.full((3, 3), 0.9), np.zeros((3, 3), bool), NAMES, BLOCKS)
+    barred = battle(np.full((3, 3), 0.9), np.zeros((3, 3), bool), NAMES, SIZES)
     assert pixels(barred).mean() > pixels(high).mean() + 20
-    again = battle(np.full((3, 3), 0.9), allowed, NAMES, BLOCKS)
+    again = battle(np.full((3, 3), 0.9), allowed, NAMES, SIZES)
     assert again == high
 
 

@@ -38,6 +38,16 @@ def test_the_matrix_is_what_each_discriminator_says_of_each_generator(
     assert found.real == "100 held-out items of ring8"
 
 
+def test_runs_with_long_names_are_called_by_letters(alone: Path, runs: Path) -> None:
+    path = points_run(runs / "a-rather-long-name", "method=gap", "rounds=1")
+    found = fight([alone, path], samples=50)
+    assert found.names == ("A:0", "A:1", "B:0", "B:1")
+    assert [(side.label, side.name) for side in found.sides] == [
+        ("A", "alone"),
+        ("B", "a-rather-long-name"),
+    ]
+
+
 def test_judges_met_in_training_are_barred(alone: Path, swapped: Path) -> None:
     found = fight([alone, swapped], samples=50)
     assert found.allowed.tolist() == [
@@ -79,9 +89,9 @@ def verdicts(*averages: float) -> tuple[Verdict2, ...]:
 def test_populations_are_compared_with_isolated_gans_only(alone: Path, swapped: Path) -> None:
     found = fight([alone, swapped], samples=50)
     sides = (
-        Side("single", range(2), verdicts(0.3, 0.4), is_isolated=True),
-        Side("gap", range(2, 4), verdicts(0.5, 0.6), is_isolated=False),
-        Side("cells", range(4, 6), verdicts(0.1, math.nan), is_isolated=False),
+        Side("single", "single", range(2), verdicts(0.3, 0.4), is_isolated=True),
+        Side("gap", "gap", range(2, 4), verdicts(0.5, 0.6), is_isolated=False),
+        Side("cells", "cells", range(4, 6), verdicts(0.1, math.nan), is_isolated=False),
     )
     planted = replace(found, sides=sides)
     assert planted.helped() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ import torch
 from remuda.analysis import likelihood
 from remuda.analysis.likelihood import Estimate, Likelihood
 from remuda.api import load
+from remuda.config import validate
 from remuda.ensemble import Ensemble, Member
-from remuda.metrics.ais import AisSettings
+from remuda.metrics.ais import AisSettings, log_likelihood
+from remuda.networks import build_generator
 
 FEW = AisSettings(variance=0.05, chains=4, steps=4)
 
@@ -49,6 +52,30 @@ def test_decoders_speak_the_datas_own_units(images: Path) -> None:
     assert torch.allclose(decode(noise), made * 0.5 + 0.5)
     assert weight == ensemble.members[0].weight
     assert latent == 2
+
+
+@pytest.mark.parametrize("prior", ["gaussian", "uniform"])
+@pytest.mark.parametrize("family", ["mlp", "dcgan", "gran"])
+def test_any_generator_has_a_likelihood(family: str, prior: str) -> None:
+    """Also one that lies on the way: of its own sample it is higher than of noise."""
+    values: dict[str, Any] = {
+        "network": {"family": family, "latent": 3, "prior": prior},
+        "method": {"name": "gap"},
+    }
+    for name, size in (("hidden", [8]), ("width", 2)):
+        if (name == "hidden") == (family == "mlp"):
+            values["network"][name] = size
+    network = validate(values).network
+    rng = torch.Generator().manual_seed(0)
+    state = build_generator(network, (1, 8, 8), rng).state_dict()
+    ensemble = Ensemble(network, (1, 8, 8), (Member(0, 1.0, state),))
+    ((_, decode, latent),) = likelihood._decoders(ensemble)
+    assert latent == network.noise_size
+    own = ensemble.rescale(ensemble.draw(1, seed=1))
+    items = torch.cat((own, torch.rand(own.shape, generator=rng)))
+    found = log_likelihood(decode, latent, items, AisSettings(steps=10, chains=2), rng)
+    assert bool(found.isfinite().all())
+    assert found[0] > found[1] + 10
 
 
 def test_a_mixture_of_one_generator_twice_is_that_generator(
