@@ -91,7 +91,7 @@ class RunFolder:
         for name, content in (attachments or {}).items():
             write_atomically(path / name, content)
         sums = {name: digest(content) for name, content in (attachments or {}).items()}
-        write_json(path / "env.json", {**env, "attachments": sums})
+        write_json(path / "env.json", {**env, "attachments": sums} if sums else env)
         # Last, for it makes the folder a run: whoever finds it finds all that a restart needs.
         write_atomically(path / "config.yaml", render(config).encode())
         return cls(path)
