@@ -13,6 +13,7 @@ import pytest
 
 import remuda
 from remuda.errors import ConfigError, DataError, RemudaError, StoreError
+from remuda.metrics import Scores
 
 from . import runs
 
@@ -67,6 +68,7 @@ def test_images_that_may_not_be_digits_are_scored_only_on_demand(
 ) -> None:
     assert fitted.scores_ is None
     scores = remuda.score(fitted.run_dir_, samples=20, real=30, extractor="digits")
+    assert isinstance(scores, Scores)
     assert (scores.samples, scores.real_samples) == (20, 30)
     settings = {**SMALL, "rounds": 1, "score__extractor": "digits"}
     asked = remuda.PopulationGAN(grid=(1, 2), run_dir=tmp_path / "run", **settings).fit(images())

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Individual, Losses, Rivals
+from remuda.cell import Blur, Cell, Gan, Individual, Losses, Rivals
 from remuda.methods import METHODS
 from remuda.parcels import Parcel
 from remuda.streams import tensor_stream
@@ -689,3 +689,85 @@ def test_an_assessment_travels_with_its_parcel() -> None:
     assert other.assessment is not None
     assert other.assessment.score == cell.assessment.score
     assert same(other.assessment.tensors(), cell.assessment.tensors())
+
+
+# ---------------------------------------------------------------------------- noise, clipping, cost
+
+
+def test_input_noise_reaches_all_a_discriminator_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_config(
+        rounds=4, training={"input_noise": [[0.5, 0.3]], "batches_per_round": 40, "batch_size": 24}
+    )
+    cell, plain = tiny_cell(config), tiny_cell(tiny_config(rounds=4))
+    clean = tiny_dataset().items.sort(0).values
+    for cell.round, sigma in ((1, 0.3), (2, 0.3), (3, 0.0), (4, 0.0)):
+        seen: list[Tensor] = []
+        network = cell.gan.discriminator.network
+        hook = network.register_forward_pre_hook(
+            lambda _, inputs, seen=seen: seen.append(inputs[0].detach().clone())
+        )
+        cell.train(cell.gan.clone())  # a clone keeps the hook
+        hook.remove()
+        real = torch.stack([both[:24].sort(0).values for both in seen if len(both) == 48])
+        assert len(real) == 40
+        if sigma == 0:
+            assert (real == clean).all()
+        else:
+            spread = real.mean((1, 2, 3, 4)) - clean.mean()
+            assert spread.abs().max() < 0.1
+            assert real.var().item() == pytest.approx(clean.var().item() + sigma**2, rel=0.05)
+    assert plain.training.noise_in(1, 4) == 0
+
+
+def test_a_generators_items_are_blurred_too() -> None:
+    blur = Blur(0.3, torch.Generator().manual_seed(0))
+    items = torch.zeros(50, 1, 8, 8, requires_grad=True)
+    blurred = blur(items)
+    assert blurred.std().item() == pytest.approx(0.3, rel=0.05)
+    assert not torch.equal(blurred, blur(items))
+    (gradient,) = torch.autograd.grad(blurred.sum(), items)
+    assert (gradient == 1).all()
+    assert Blur(0.0, torch.Generator())(items) is items
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_gradients_are_clipped_by_their_global_norm(clip: float) -> None:
+    free = tiny_cell().gan.generator
+    clipped = tiny_cell(tiny_config(training={"gradient_clip": clip})).gan.generator
+    for one in (free, clipped, clipped.clone()):
+        noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+        one.step(one.network(noise).square().mean())
+        norm = torch.cat([p.grad.flatten() for p in one.network.parameters()]).norm().item()  # type: ignore[union-attr]
+        if one is free:
+            expected = norm
+        else:
+            assert norm == pytest.approx(min(clip, expected), rel=1e-4)
+
+
+def test_costs_are_measured_on_seen_and_held_out_items_with_the_same_fakes() -> None:
+    dataset = tiny_dataset(40).hold_out(16, seed=0)
+    cell = tiny_cell(dataset=dataset)
+    cell.train(cell.gan)
+    before = gan_tensors(cell.gan)
+    costs = cell.discriminator_costs()
+    assert same(gan_tensors(cell.gan), before)
+    assert cell.discriminator_costs() == costs
+    judge = cell.gan.discriminator.network.eval()
+    fake = judge(cell.images(16, "cost-noise"))
+    seen = cell.choices("cost-train").choice(24, 16, replace=False)
+    for name, items in (("train", dataset.items[seen]), ("validation", dataset.validation)):
+        real = judge(items)
+        expected = 0.5 * (
+            -torch.sigmoid(real).log().mean() - (1 - torch.sigmoid(fake)).log().mean()
+        )
+        assert costs[name] == pytest.approx(expected.item(), rel=1e-5)
+    assert tiny_cell().discriminator_costs() == {}
+
+
+@every_method
+def test_costs_are_in_the_report_where_items_are_held_out(name: str) -> None:
+    dataset = tiny_dataset(40).hold_out(16, seed=0)
+    for report in Population(tiny_config(method={"name": name}), dataset).play():
+        assert set(report.details["cost"]) == {"train", "validation"}
+    for report in Population(tiny_config(method={"name": name})).play():
+        assert "cost" not in report.details

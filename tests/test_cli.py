@@ -23,7 +23,10 @@ from remuda.store import RunFolder
 from . import faults
 from .runs import ROUNDS, Command, in_a_terminal, remuda, tiny, write_data
 
-HEAVY = ("torch", "numpy", "scipy", "matplotlib", "PIL", "yaml", "pydantic", "safetensors")
+HEAVY = (
+    *("torch", "numpy", "scipy", "sklearn", "matplotlib", "PIL"),
+    *("yaml", "pydantic", "safetensors"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,8 @@ def test_help_is_quick_and_light() -> None:
     assert exit_code == "0"
     assert loaded == "[]"
     assert float(seconds) < 2  # well under half a second; this machine may be busy
-    for command in ("presets", "config", "train", "resume", "sample", "score", "runs"):
+    shown = ("presets", "config", "train", "resume", "sample", "score", "runs")
+    for command in (*shown, "gam", "ais", "tsne", "curves"):
         assert re.search(rf"\b{command}\b", done.stdout)
 
 

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from scipy.stats import chisquare
 
-from remuda.config import DcganSettings, MlpSettings
+from remuda.config import AnyNetwork, DcganSettings, GranSettings, MlpSettings
 from remuda.ensemble import Ensemble, Member, load_ensemble
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest
@@ -141,7 +141,7 @@ def test_sampling_neither_changes_nor_copies_the_members(
     ]
     first = mixture.sample(20)
     assert np.array_equal(mixture.sample(20), first)
-    for part, kept, built in zip(mixture.members, before, mixture._networks(), strict=True):
+    for part, kept, built in zip(mixture.members, before, mixture.networks(), strict=True):
         for name, value in built.state_dict().items():
             assert torch.equal(part.state[name], kept[name])
             assert value.data_ptr() == part.state[name].data_ptr()
@@ -360,3 +360,65 @@ def test_a_tampered_ensemble_is_refused_by_name(case: str, saved: Path) -> None:
     said = str(caught.value)
     assert said.startswith(str(saved))
     assert len(said.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------------------- members differ
+
+HYBRID: dict[int, AnyNetwork] = {
+    0: NETWORK,
+    1: MlpSettings(latent=5, hidden=(3,), prior="uniform"),
+    2: DcganSettings(latent=2, width=2),
+    3: GranSettings(latent=2, width=2, steps=2),
+}
+
+
+def hybrid() -> Ensemble:
+    members = []
+    for cell, network in HYBRID.items():
+        rng = torch.Generator().manual_seed(cell)
+        state = build_generator(network, (1, 8, 8), rng).state_dict()
+        members.append(Member(cell, 0.25, state, network))
+    return Ensemble(NETWORK, (1, 8, 8), tuple(members))
+
+
+def test_members_with_networks_of_their_own_are_sampled_saved_and_loaded(tmp_path: Path) -> None:
+    mixture = hybrid()
+    mixture.save(tmp_path)
+    loaded = load_ensemble(tmp_path)
+    assert [loaded.network_of(one) for one in loaded.members] == list(HYBRID.values())
+    drawn = mixture.draw(60, seed=4)
+    assert drawn.shape == (60, 1, 8, 8)
+    assert torch.equal(loaded.draw(60, seed=4), drawn)
+    assert "mlp, dcgan, gran" in (tmp_path / "README.md").read_text()
+    entries = json.loads((tmp_path / "config.json").read_text())["members"]
+    assert ["network" in entry for entry in entries] == [False, True, True, True]
+
+
+def test_each_member_gets_noise_of_its_own_prior() -> None:
+    """A generator that hands its noise through shows what it was given."""
+    network = MlpSettings(latent=2, hidden=(4,), prior="uniform", output="linear")
+    state = build_generator(network, (2,), torch.Generator().manual_seed(0)).state_dict()
+    eye = torch.eye(2)
+    # tanh(x) ≈ x for small x: two neurons carry the noise, scaled down and up again.
+    state["0.weight"] = torch.cat((eye, torch.zeros(2, 2))) * 1e-3
+    state["2.weight"] = torch.cat((eye, torch.zeros(2, 2)), dim=1) * 1e3
+    state = {k: torch.zeros_like(v) if k.endswith("bias") else v for k, v in state.items()}
+    for prior, largest in (("uniform", 1.0), ("gaussian", 3.0)):
+        own = network.model_copy(update={"prior": prior})
+        drawn = Ensemble(NETWORK, (2,), (Member(0, 1.0, state, own),)).draw(2000)
+        assert (drawn.abs().max().item() > 1.01) == (prior == "gaussian")
+        assert drawn.abs().max() > largest * 0.99
+
+
+def test_a_member_whose_weights_do_not_fit_its_network_is_refused(tmp_path: Path) -> None:
+    hybrid().save(tmp_path)
+    path = tmp_path / "config.json"
+    description = json.loads(path.read_text())
+    description["members"][2]["network"]["width"] = 3
+    path.write_text(json.dumps(description))
+    with pytest.raises(StoreError, match=r"tensor 2\..* does not fit a dcgan network"):
+        load_ensemble(tmp_path)
+    description["members"][2]["network"] = {"family": "nonsense"}
+    path.write_text(json.dumps(description))
+    with pytest.raises(StoreError, match="not valid"):
+        load_ensemble(tmp_path)

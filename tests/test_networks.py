@@ -10,12 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remuda.config.schema import DcganSettings, MlpSettings
+from remuda.config.schema import AnyNetwork as Settings
+from remuda.config.schema import DcganSettings, GranSettings, MlpSettings
 from remuda.errors import ConfigError
-from remuda.networks import build_discriminator, build_generator, check_shape, generator_skeleton
+from remuda.networks import (
+    build_discriminator,
+    build_generator,
+    check_shape,
+    draw_noise,
+    generator_skeleton,
+)
 from remuda.objectives import gradient_penalty, r1_r2
 
-Settings = MlpSettings | DcganSettings
 Case = tuple[Settings, tuple[int, ...]]
 
 
@@ -27,7 +33,13 @@ def dcgan(**values: Any) -> DcganSettings:
     return DcganSettings.model_validate({"width": 4, "latent": 10, **values})
 
 
+def gran(**values: Any) -> GranSettings:
+    small = {"width": 3, "discriminator_width": 4, "latent": 6, "steps": 3}
+    return GranSettings.model_validate({**small, **values})
+
+
 DIGITS = (1, 28, 28)
+TOY = {"hidden": (16,) * 4, "latent": 2, "batch_norm": True, "activation": "relu"}
 SMALL = {"hidden": (16, 24), "latent": 5}
 CASES: dict[str, Case] = {
     "mlp": (mlp(), DIGITS),
@@ -41,6 +53,11 @@ CASES: dict[str, Case] = {
     "dcgan 64 grey": (dcgan(width=2), (1, 64, 64)),
     "dcgan 64 colour": (dcgan(width=3), (3, 64, 64)),
     "dcgan spectral": (dcgan(spectral_norm=True), (3, 32, 32)),
+    "mlp toy": (mlp(**TOY), (2,)),
+    "gran 28 grey": (gran(), DIGITS),
+    "gran 32 colour one noise": (gran(redraw=False), (3, 32, 32)),
+    "gran 64 colour": (gran(width=2, steps=2), (3, 64, 64)),
+    "gran one step": (gran(steps=1), DIGITS),
 }
 every_case = pytest.mark.parametrize(
     ("settings", "shape"), CASES.values(), ids=[name.replace(" ", "-") for name in CASES]
@@ -71,7 +88,7 @@ def same_state(first: nn.Module, second: nn.Module) -> bool:
 def test_generators_make_items_of_the_shape_in_the_range_of_the_data(
     settings: Settings, shape: tuple[int, ...]
 ) -> None:
-    made = build_generator(settings, shape, stream())(100 * normal(6, settings.latent))
+    made = build_generator(settings, shape, stream())(100 * normal(6, settings.noise_size))
     assert made.shape == (6, *shape)
     assert made.abs().max() <= 1
     assert made.min() < 0 < made.max()
@@ -149,7 +166,7 @@ def test_dcgan_channels_double_with_every_halving_of_the_side(size: int, widths:
 def test_gradients_reach_every_parameter(settings: Settings, shape: tuple[int, ...]) -> None:
     generator = build_generator(settings, shape, stream(1))
     discriminator = build_discriminator(settings, shape, stream(2))
-    discriminator(generator(normal(8, settings.latent))).square().mean().backward()
+    discriminator(generator(normal(8, settings.noise_size))).square().mean().backward()
     for network in (generator, discriminator):
         for name, parameter in network.named_parameters():
             assert parameter.grad is not None, name
@@ -236,7 +253,7 @@ def test_in_evaluation_an_output_does_not_depend_on_the_rest_of_the_batch(
 ) -> None:
     generator = build_generator(settings, shape, stream(1))
     discriminator = build_discriminator(settings, shape, stream(2))
-    noise, items = normal(6, settings.latent), normal(6, *shape)
+    noise, items = normal(6, settings.noise_size), normal(6, *shape)
     generator(noise), discriminator(items)  # so that running statistics are not the initial ones
     generator.eval(), discriminator.eval()
     torch.testing.assert_close(generator(noise)[:1], generator(noise[:1]))
@@ -286,7 +303,7 @@ def test_a_state_dict_or_a_deep_copy_carries_the_whole_network(
     build: Any, settings: Settings, shape: tuple[int, ...]
 ) -> None:
     network = build(settings, shape, stream(1))
-    items = normal(4, settings.latent) if build is build_generator else normal(4, *shape)
+    items = normal(4, settings.noise_size) if build is build_generator else normal(4, *shape)
     network(items)  # moves the running statistics and the singular vectors
     loaded = build(settings, shape, stream(2))
     loaded.load_state_dict(network.state_dict())
@@ -360,3 +377,116 @@ def test_threads_that_build_at_once_draw_what_they_would_draw_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     for seed, network in enumerate(built):
         assert same_state(network, build_discriminator(settings, shape, stream(seed)))
+
+
+# ---------------------------------------------------------------------------------- toy, GRAN
+
+
+def test_the_toy_networks_have_four_batch_norm_relu_layers_and_no_bound() -> None:
+    settings = mlp(**TOY, output="linear")
+    for build in (build_generator, build_discriminator):
+        network = build(settings, (2,), stream())
+        kinds = [type(layer) for layer in network.modules() if not isinstance(layer, nn.Flatten)]
+        assert kinds[1:] == [nn.Linear, nn.BatchNorm1d, nn.ReLU] * 4 + [nn.Linear]
+    made = build_generator(settings, (2,), stream()).eval()(1000 * normal(50, 2))
+    assert made.abs().max() > 1
+
+
+def test_spectral_norm_takes_the_place_of_batch_norm_in_the_toy_discriminator_too() -> None:
+    network = build_discriminator(mlp(**TOY, spectral_norm=True), (2,), stream())
+    assert not any(isinstance(layer, nn.BatchNorm1d) for layer in network.modules())
+
+
+def slow_gran(settings: GranSettings, state: dict[str, Tensor], noise: Tensor, size: int) -> Tensor:
+    """The recurrence written out, image by image, in evaluation mode."""
+
+    def norm(values: Tensor, name: str) -> Tensor:
+        one_each = (-1, *(1,) * (values.dim() - 1))
+        mean, var, weight, bias = (
+            state[f"{name}.{key}"].reshape(one_each)
+            for key in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (values - mean) / (var + 1e-5).sqrt() * weight + bias
+
+    layers = {28: 2, 32: 3, 64: 4}[size]
+    start = size // 2**layers
+    images = []
+    for row in noise:
+        code = torch.zeros(100)
+        total = torch.zeros(())
+        for step in range(settings.steps):
+            first = step * settings.latent if settings.redraw else 0
+            z = row[first : first + settings.latent]
+            seed = norm(state["noise_code.0.weight"] @ z, "noise_code.1").tanh()
+            hidden = state["decoder.0.weight"] @ torch.cat((seed, code))
+            hidden = norm(hidden, "decoder.1").relu().reshape(-1, start, start)
+            for layer in range(layers):
+                name = f"decoder.{4 + 2 * layer}"
+                weight, bias = state[f"{name}.weight"], state[f"{name}.bias"]
+                hidden = nn.functional.conv_transpose2d(
+                    hidden, weight, bias, stride=2, padding=2, output_padding=1
+                )
+                if layer + 1 < layers:
+                    hidden = hidden.relu()
+            total = total + hidden
+            if step + 1 == settings.steps:
+                break
+            for layer in range(layers):
+                name = f"encoder.{3 * layer}"
+                bias_or_none = state.get(f"{name}.bias")
+                hidden = nn.functional.conv2d(
+                    hidden, state[f"{name}.weight"], bias_or_none, stride=2, padding=2
+                )
+                if layer + 1 < layers:
+                    hidden = norm(hidden, f"encoder.{3 * layer + 1}").relu()
+            last = 3 * (layers - 1) + 2
+            code = state[f"encoder.{last}.weight"] @ hidden.flatten()
+            code = norm(code, f"encoder.{last + 1}").tanh()
+        images.append(2 * torch.sigmoid(total) - 1)
+    return torch.stack(images)
+
+
+@pytest.mark.parametrize("redraw", [True, False])
+@pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (1, 64)])
+def test_gran_is_the_recurrence_of_the_paper(redraw: bool, channels: int, size: int) -> None:
+    settings = gran(redraw=redraw, width=2)
+    network = build_generator(settings, (channels, size, size), stream()).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(5)  # far enough from zero that no stroke is a plain grey
+        noise = draw_noise(settings, 16, stream(5)).double()
+        network(noise)  # so that running statistics are not the initial ones
+        expected = slow_gran(settings, network.state_dict(), noise[:3], size)
+        made = network.eval()(noise[:3])
+    assert made.std() > 0.05
+    torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_gran_has_the_sizes_of_the_paper_at_32_pixels() -> None:
+    network = generator_skeleton(GranSettings.model_validate({"width": 256}), (3, 32, 32))
+    ups = [layer for layer in network.modules() if isinstance(layer, nn.ConvTranspose2d)]
+    downs = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    full = [layer.weight.shape for layer in network.modules() if isinstance(layer, nn.Linear)]
+    assert [(layer.in_channels, layer.out_channels) for layer in ups] == [
+        (1024, 512),
+        (512, 256),
+        (256, 3),
+    ]
+    assert [layer.out_channels for layer in downs] == [256, 512, 1024]
+    assert full == [(100, 100), (16384, 200), (100, 16384)]
+
+
+def test_gran_and_dcgan_discriminators_can_be_swapped() -> None:
+    own = build_discriminator(gran(discriminator_width=4), DIGITS, stream())
+    other = build_discriminator(dcgan(width=4), DIGITS, stream(1))
+    own.load_state_dict(other.state_dict())
+    assert same_state(own, other)
+
+
+def test_noise_is_normal_or_uniform_and_as_much_as_the_generator_needs() -> None:
+    assert draw_noise(gran(steps=3), 5, stream()).shape == (5, 18)
+    assert draw_noise(gran(steps=3, redraw=False), 5, stream()).shape == (5, 6)
+    flat = draw_noise(mlp(prior="uniform"), 1000, stream())
+    assert flat.abs().max() <= 1
+    assert flat.var().item() == pytest.approx(1 / 3, rel=0.02)
+    assert draw_noise(mlp(), 1000, stream()).var().item() == pytest.approx(1, rel=0.02)

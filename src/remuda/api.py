@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from remuda import runtime
 from remuda.config import load_config, validate
-from remuda.data import dataset_from_array
+from remuda.data import dataset_from_array, selected
 from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
 from remuda.errors import ConfigError, RemudaError, StoreError
-from remuda.metrics import Scores, score_samples
+from remuda.metrics import Coverage, Scores
 from remuda.runtime import Engine, Observer, Result, Run, with_data_dir
 from remuda.store import RunFolder, fresh_path
 
@@ -66,7 +66,7 @@ def score(
     seed: int = 0,
     extractor: str | None = None,
     data_dir: Path | None = None,
-) -> Scores:
+) -> Scores | Coverage:
     """Scores of a finished run, measured afresh against the data it was trained on."""
     ensemble = load(path)
     config = with_data_dir(RunFolder.open(Path(path)).config(), data_dir)
@@ -74,13 +74,13 @@ def score(
         values = config.model_dump(mode="json")
         values["score"]["extractor"] = extractor
         config = validate(values)
-    judge = Run.prepare(config, real_samples=real).judge
-    if judge is None:
+    found = Run.prepare(config, real_samples=real).score(ensemble, samples, seed)
+    if found is None:
         raise ConfigError(
             f"score.extractor={config.score.extractor}: scores nothing of {config.data.source}; "
             "allowed: digits, for 28x28 grey images"
         )
-    return score_samples(judge.extractor, ensemble.draw(samples, seed), judge.real)
+    return found
 
 
 class PopulationGAN:
@@ -90,7 +90,7 @@ class PopulationGAN:
     """
 
     ensemble_: Ensemble
-    scores_: Scores | None
+    scores_: Scores | Coverage | None
     run_dir_: Path
 
     def __init__(
@@ -147,7 +147,7 @@ class PopulationGAN:
             np.savez_compressed(archive, x=items, y=labels)
         result = runtime.train(
             config,
-            dataset=dataset.first(config.data.limit),
+            dataset=selected(dataset, config.data),
             attachments={data.name: archive.getvalue()},
         )
         self.ensemble_ = result.ensemble

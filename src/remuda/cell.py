@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from remuda.config import Config
+from remuda.config import AnyNetwork, Config, TrainingSettings
 from remuda.data import Dataset
 from remuda.metrics import Assessment, Judge
-from remuda.networks import build_discriminator, build_generator
+from remuda.networks import build_discriminator, build_generator, draw_noise
 from remuda.objectives import (
     OBJECTIVES,
     clip_weights,
@@ -36,16 +36,23 @@ Tick = Callable[[int, int], None]
 # What the names of some of a parcel's tensors start with.
 ASSESSMENT = "assessment."
 GENERATOR = "generator.network."
+MOST_JUDGED = 1000  # items behind a discriminator's cost: enough for a curve, and cheap
 
 
 class Individual:
     """A network with its optimiser and its genes (learning rate, loss): what evolution works on."""
 
     def __init__(
-        self, network: nn.Module, learning_rate: float, betas: tuple[float, float], loss: str
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        betas: tuple[float, float],
+        loss: str,
+        gradient_clip: float | None = None,
     ):
         self.network = network
         self.loss = loss
+        self.gradient_clip = gradient_clip
         # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
         self.optimizer = torch.optim.Adam(
             network.parameters(), lr=learning_rate, betas=betas, fused=True
@@ -66,6 +73,7 @@ class Individual:
             self.learning_rate,
             self.optimizer.param_groups[0]["betas"],
             self.loss,
+            self.gradient_clip,
         )
         twin.restore(self.tensors())
         return twin
@@ -76,6 +84,8 @@ class Individual:
         gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
+        if self.gradient_clip is not None:
+            nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
         self.optimizer.step()
 
     def tensors(self) -> dict[str, Tensor]:
@@ -139,6 +149,19 @@ class Rivals:
     discriminators: Sequence[nn.Module] = ()
 
 
+@dataclass(frozen=True)
+class Blur:
+    """Gaussian noise on all that a discriminator sees; none, and no draw, where sigma is 0."""
+
+    sigma: float
+    rng: torch.Generator
+
+    def __call__(self, items: Tensor) -> Tensor:
+        if self.sigma == 0:
+            return items
+        return items + self.sigma * torch.randn(items.shape, generator=self.rng)
+
+
 @dataclass
 class Cell:
     """The GAN at one place of the population, and everything it needs to train a round."""
@@ -148,6 +171,8 @@ class Cell:
     dataset: Dataset
     view: Tensor
     judge: Judge | None
+    network: AnyNetwork = field(init=False)  # its own: members of a population may differ
+    training: TrainingSettings = field(init=False)
     gan: Gan = field(init=False)
     round: int = 0
     memory: dict[str, Any] = field(default_factory=dict)  # the method's own state, plain JSON
@@ -155,13 +180,15 @@ class Cell:
     tick: Tick | None = None  # told (batch, batches) now and then, for whoever watches
 
     def __post_init__(self) -> None:
+        self.network = self.config.network_of(self.index)
+        self.training = self.config.training_of(self.index)
         self.gan = self._new_gan()
         self.assess()
 
     def _new_gan(self) -> Gan:
-        training, shape = self.config.training, self.dataset.shape
+        training, shape = self.training, self.dataset.shape
         networks = (
-            build(self.config.network, shape, self._tensor_stream(purpose, round=0))
+            build(self.network, shape, self._tensor_stream(purpose, round=0))
             for build, purpose in (
                 (build_generator, "init-generator"),
                 (build_discriminator, "init-discriminator"),
@@ -170,7 +197,13 @@ class Cell:
         return Gan(
             self.index,
             *(
-                Individual(network, training.learning_rate, training.betas, training.objective)
+                Individual(
+                    network,
+                    training.learning_rate,
+                    training.betas,
+                    training.objective,
+                    training.gradient_clip,
+                )
                 for network in networks
             ),
         )
@@ -186,16 +219,16 @@ class Cell:
         return tensor_stream(self.config.seed, self.index, number, purpose)
 
     def latent(self, count: int, rng: torch.Generator) -> Tensor:
-        return torch.randn(count, self.config.network.latent, generator=rng)
+        return draw_noise(self.network, count, rng)
 
     def real_batch(self, purpose: str) -> Tensor:
         """One batch of this cell's data, for judging rather than training."""
-        size = self.config.training.batch_size
+        size = self.training.batch_size
         picked = self.choices(purpose).choice(len(self.view), size, replace=False)
         return self.dataset.items[self.view[torch.from_numpy(picked)]]
 
     def noise_batch(self, purpose: str) -> Tensor:
-        return self.latent(self.config.training.batch_size, self._tensor_stream(purpose))
+        return self.latent(self.training.batch_size, self._tensor_stream(purpose))
 
     # -------------------------------------------------------------------------- training
 
@@ -205,7 +238,7 @@ class Cell:
         Each batch, either network plays an opponent drawn from its partner in `gan`, which learns
         along, and the frozen `rivals`. Without rivals this is ordinary GAN training.
         """
-        settings = self.config.training
+        settings = self.training
         generator, discriminator = gan.generator, gan.discriminator
         batches = self._batches()
         draws = self.choices("opponents").integers(
@@ -213,6 +246,9 @@ class Cell:
         )
         noise = self._tensor_stream("training-noise")
         penalty_noise = self._tensor_stream("gradient-penalty")
+        blur = Blur(
+            settings.noise_in(self.round, self.config.rounds), self._tensor_stream("input-noise")
+        )
         generator_opponents = [discriminator.network, *rivals.discriminators]
         discriminator_opponents = [generator.network, *rivals.generators]
         generator.network.train()
@@ -221,11 +257,11 @@ class Cell:
         discriminator_losses: list[Tensor] = []
 
         for number, picked in enumerate(batches):
-            real = self.dataset.items.index_select(0, picked)
+            real = blur(self.dataset.items.index_select(0, picked))
             if number % (settings.skip_n_disc_steps + 1) == 0:
                 opponent = discriminator_opponents[draws[number, 0]]
                 with torch.no_grad():
-                    fake = opponent(self.latent(len(real), noise))
+                    fake = blur(opponent(self.latent(len(real), noise)))
                 loss = self._discriminator_loss(discriminator, real, fake, penalty_noise)
                 discriminator.step(loss)
                 if settings.objective == "wasserstein" and settings.lipschitz == "clip":
@@ -233,7 +269,7 @@ class Cell:
                 discriminator_losses.append(loss.detach())
             if (number + 1) % settings.n_critic == 0:
                 judge = generator_opponents[draws[number, 1]]
-                fake_logits = judge(generator.network(self.latent(len(real), noise)))
+                fake_logits = judge(blur(generator.network(self.latent(len(real), noise))))
                 real_logits = None
                 if needs_real(generator.loss):
                     with torch.no_grad():
@@ -252,22 +288,30 @@ class Cell:
         )
 
     def _batches(self) -> Tensor:
-        """Indices of this round's batches: epochs of the view, each in an order of its own."""
-        size = self.config.training.batch_size
+        """Indices of this round's batches: epochs of the view, each in an order of its own.
+
+        Rounds that are no whole epochs go on where the last one stopped, so however a run is cut
+        into rounds, a cell sees the same batches.
+        """
+        size = self.training.batch_size
         per_epoch = len(self.view) // size
-        wanted = self.config.training.batches_per_round or per_epoch
-        rng = self.choices("order")
-        epochs = [
-            rng.permutation(len(self.view))[: per_epoch * size]
-            for _ in range(-(-wanted // per_epoch))
+        wanted = self.config.round_batches(len(self.view))
+        start = (self.round - 1) * wanted
+        epochs = range(start // per_epoch, -(-(start + wanted) // per_epoch))
+        orders = [
+            choice_stream(self.config.seed, self.index, epoch + 1, "order").permutation(
+                len(self.view)
+            )[: per_epoch * size]
+            for epoch in epochs
         ]
-        order = torch.from_numpy(np.concatenate(epochs)[: wanted * size])
+        skipped = (start - epochs[0] * per_epoch) * size
+        order = torch.from_numpy(np.concatenate(orders)[skipped : skipped + wanted * size])
         return self.view[order].reshape(wanted, size)
 
     def _discriminator_loss(
         self, discriminator: Individual, real: Tensor, fake: Tensor, noise: torch.Generator
     ) -> Tensor:
-        settings, network = self.config.training, discriminator.network
+        settings, network = self.training, discriminator.network
         real_logits, fake_logits = _judge_both(network, real, fake)
         loss = discriminator_loss(discriminator.loss, real_logits, fake_logits)
         if settings.objective == "wasserstein" and settings.lipschitz == "gradient_penalty":
@@ -291,6 +335,30 @@ class Cell:
             samples = self.images(self.config.score.samples, "assess")
             self.assessment = self.judge.assess(samples)
         return self.assessment
+
+    def discriminator_costs(self) -> dict[str, float]:
+        """The discriminator's mean loss on data it trains on and on held-out data, same fakes.
+
+        Nothing without held-out data.
+        """
+        held_out = self.dataset.validation
+        if held_out is None:
+            return {}
+        count = min(MOST_JUDGED, len(held_out), len(self.view))
+        seen = self.choices("cost-train").choice(len(self.view), count, replace=False)
+        unseen = self.choices("cost-validation").choice(len(held_out), count, replace=False)
+        fake = self.images(count, "cost-noise")
+        judge = self.gan.discriminator
+        network = judge.network.eval()
+        with torch.no_grad():
+            fake_logits = network(fake)
+            return {
+                name: float(discriminator_loss(judge.loss, network(items), fake_logits))
+                for name, items in (
+                    ("train", self.dataset.items[self.view[torch.from_numpy(seen)]]),
+                    ("validation", held_out[torch.from_numpy(unseen)]),
+                )
+            }
 
     # -------------------------------------------------------------------------- exchange
 
@@ -331,6 +399,24 @@ def parcel_assessment(parcel: Parcel) -> Assessment | None:
     """The scores that travel with a parcel, if its cell was scored."""
     tensors = _under(ASSESSMENT, parcel.tensors)
     return Assessment.from_tensors(tensors) if tensors else None
+
+
+def lineage(parcel: Parcel) -> str:
+    """The id of a parcel's discriminator, which goes with it from member to member.
+
+    The number of the cell that it began in; of an earlier run, RUN/NUMBER.
+    """
+    return str(parcel.meta["memory"].get("lineage", parcel.cell))
+
+
+def lineages_met(parcel: Parcel) -> frozenset[str]:
+    """The discriminators that a parcel's generator has trained against, by their lineages."""
+    return frozenset(map(str, parcel.meta["memory"].get("met", [parcel.cell])))
+
+
+def role_tensors(parcel: Parcel, role: str) -> dict[str, Tensor]:
+    """What `Individual.restore` takes, of a parcel's generator or discriminator."""
+    return _under(f"{role}.", parcel.tensors)
 
 
 def generator_weights(parcel: Parcel) -> dict[str, Tensor]:

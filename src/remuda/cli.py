@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
+from remuda.analysis import commands as analysis
 from remuda.errors import STOPPED, ConfigError, RemudaError, StoreError
 from remuda.version import __version__
 
@@ -363,7 +364,11 @@ def _show(result: Result) -> None:
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
-    print(f"  {command} score {path} fid is tvd" if result.scores else f"  {command} runs")
+    if result.scores is None:
+        print(f"  {command} runs")
+    else:
+        by = " fid is tvd" if len(result.ensemble.shape) > 1 else ""
+        print(f"  {command} score {path}{by}")
     print(f"  {command} train quickstart grid=3x3 seed=1")
 
 
@@ -431,17 +436,26 @@ def score(
         Optional[str],  # noqa: UP045
         typer.Option(help="digits, to score any 28x28 grey images; default: as in training"),
     ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("-o", "--output", help="also draw the classes of data and samples: a .png"),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Score a finished run's ensemble against the data it was trained on."""
+    """Score a finished run's ensemble against the data it was trained on.
+
+    Points with known modes are scored by how the samples cover them.
+    """
     from remuda.config import suggest
-    from remuda.metrics import METRICS
+    from remuda.metrics import METRICS, Coverage
 
     wanted = list(metrics or METRICS)
     for metric in wanted:
         if metric not in METRICS:
             hint = suggest(metric, METRICS) or ";"
             raise ConfigError(f"{metric}: unknown metric{hint} allowed: {', '.join(METRICS)}")
+    if output is not None:
+        analysis.check_png(output)
     from rich.console import Console
 
     from remuda import api
@@ -450,8 +464,13 @@ def score(
         scores = api.score(
             run, samples=count, real=real, seed=seed, extractor=extractor, data_dir=data_dir
         )
+    if isinstance(scores, Coverage):
+        analysis.show_coverage(run, scores, metrics, output)
+        return
     for line in scores.lines(wanted):
         print(line)
+    if output is not None:
+        analysis.draw_classes(run, scores, output)
 
 
 @app.command()
@@ -504,6 +523,9 @@ def runs(
         table.add_row(*map(Text, summarise(run)))
     # A pipe has no width: one line per run there, for grep and the like.
     Console(width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+app.add_typer(analysis.app)  # gam, ais, tsne, curves
 
 
 # ---------------------------------------------------------------------------- configuration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from remuda.config import DcganSettings, MlpSettings
+from remuda.config import AnyNetwork
 from remuda.config.schema import NetworkSettings
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, read_json, to_json, write_atomically, write_json
-from remuda.networks import generator_skeleton
+from remuda.networks import draw_noise, generator_skeleton
 from remuda.streams import choice_stream, tensor_stream
 
 FORMAT = 1
@@ -35,13 +35,14 @@ class Member:
     cell: int
     weight: float
     state: Mapping[str, Tensor]
+    network: AnyNetwork | None = None  # null: that of the ensemble
 
 
 @dataclass(frozen=True)
 class Ensemble:
     """Σ wᵢ·Gᵢ: draw a generator by its weight, then a sample from it."""
 
-    network: MlpSettings | DcganSettings
+    network: AnyNetwork
     shape: tuple[int, ...]
     members: tuple[Member, ...]
     scale: tuple[float, ...] = (0.5,)
@@ -68,15 +69,20 @@ class Ensemble:
         picks = choice_stream(seed, 0, 0, "ensemble-members").choice(
             len(weights), count, p=weights / weights.sum()
         )
-        noise = tensor_stream(seed, 0, 0, "ensemble-noise")
-        latent = torch.randn(count, self.network.latent, generator=noise)
+        rng = tensor_stream(seed, 0, 0, "ensemble-noise")
+        # Members with equal networks share a draw, of which each takes its rows.
+        noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
         samples = torch.empty(count, *self.shape)
-        for place, network in enumerate(self._networks()):
+        for place, network in enumerate(self.networks()):
+            latent = noise[self.network_of(self.members[place])]
             wanted = torch.from_numpy(np.flatnonzero(picks == place))
             for part in torch.split(wanted, _CHUNK):
                 with torch.no_grad():
                     samples[part] = network(latent[part])
         return samples
+
+    def network_of(self, member: Member) -> AnyNetwork:
+        return member.network or self.network
 
     def rescale(self, samples: Tensor) -> Tensor:
         """From [-1, 1] to the data's own units."""
@@ -85,10 +91,11 @@ class Ensemble:
         offset = torch.tensor(self.offset).reshape(-1, *ones)
         return samples * scale + offset
 
-    def _networks(self) -> list[nn.Module]:
+    def networks(self) -> list[nn.Module]:
+        """The members' generators, in eval mode and in their order."""
         found = []
         for member in self.members:
-            network = generator_skeleton(self.network, self.shape)
+            network = generator_skeleton(self.network_of(member), self.shape)
             # The network takes the tensors themselves; sampling, in eval mode, changes none.
             network.load_state_dict(dict(member.state), assign=True)
             found.append(network.eval())
@@ -112,18 +119,25 @@ class Ensemble:
             "shape": list(self.shape),
             "scale": list(self.scale),
             "offset": list(self.offset),
-            "members": [{"cell": member.cell, "weight": member.weight} for member in self.members],
+            "members": [self._entry(member) for member in self.members],
             "sha256": digest(content),
             "about": dict(self.about),
         }
         write_atomically(folder / "README.md", self._card().encode())
         write_json(folder / CONFIG_FILE, description)
 
+    def _entry(self, member: Member) -> dict[str, Any]:
+        entry: dict[str, Any] = {"cell": member.cell, "weight": member.weight}
+        if self.network_of(member) != self.network:
+            entry["network"] = self.network_of(member).model_dump(mode="json")
+        return entry
+
     def _card(self) -> str:
+        families = dict.fromkeys(self.network_of(member).family for member in self.members)
         lines = [
             "# A mixture of generators trained by remuda",
             "",
-            f"- items: {'x'.join(map(str, self.shape))}; network: {self.network.family}",
+            f"- items: {'x'.join(map(str, self.shape))}; network: {', '.join(families)}",
             *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
             "",
             "| cell | weight |",
@@ -158,14 +172,20 @@ def load_ensemble(folder: Path) -> Ensemble:
         raise StoreError(f"{model}: damaged or changed: its SHA-256 is not the one in {path.name}")
     try:
         tensors = safetensors.torch.load(content)
-        network: MlpSettings | DcganSettings = _NETWORK.validate_python(description["network"])
+        network: AnyNetwork = _NETWORK.validate_python(description["network"])
         shape = tuple(int(side) for side in description["shape"])
         states = _split(tensors, len(description["members"]))
         members = tuple(
-            Member(int(entry["cell"]), float(entry["weight"]), state)
+            Member(
+                int(entry["cell"]),
+                float(entry["weight"]),
+                state,
+                _NETWORK.validate_python(entry["network"]) if "network" in entry else None,
+            )
             for entry, state in zip(description["members"], states, strict=True)
         )
-        _check_states(network, shape, states)
+        for place, member in enumerate(members):
+            _check_state(member.network or network, shape, place, member.state)
         _check_scaling(description, shape)
         return Ensemble(
             network,
@@ -206,24 +226,21 @@ def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]
     return states
 
 
-def _check_states(
-    network: MlpSettings | DcganSettings,
-    shape: tuple[int, ...],
-    states: Sequence[Mapping[str, Tensor]],
+def _check_state(
+    network: AnyNetwork, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
 ) -> None:
     # Without memory: what the description asks for may be of any size until the tensors fit it.
     wanted = generator_skeleton(network, shape).state_dict()
-    for place, state in enumerate(states):
-        for name in wanted.keys() | state.keys():
-            if (
-                name not in state
-                or name not in wanted
-                or state[name].shape != wanted[name].shape
-                or state[name].dtype != wanted[name].dtype
-            ):
-                raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
-            if not bool(torch.isfinite(state[name]).all()):
-                raise ValueError(f"tensor {place}.{name} holds values that are no numbers")
+    for name in wanted.keys() | state.keys():
+        if (
+            name not in state
+            or name not in wanted
+            or state[name].shape != wanted[name].shape
+            or state[name].dtype != wanted[name].dtype
+        ):
+            raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
+        if not bool(torch.isfinite(state[name]).all()):
+            raise ValueError(f"tensor {place}.{name} holds values that are no numbers")
 
 
 def _check_scaling(description: Mapping[str, Any], shape: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 config.yaml                        the resolved configuration
 env.json                           versions, host, revision, fingerprint of the data
+initial-0000.safetensors           what cell 0 started from, where that was an earlier run
 events.jsonl                       one line per cell and round, and what befell the run
 samples/round-000005/              sample sheets
 checkpoints/round-000004/          one file per cell; counts only once its manifest is there
@@ -85,7 +86,8 @@ class RunFolder:
             ) from None
         for name, content in (attachments or {}).items():
             write_atomically(path / name, content)
-        write_json(path / "env.json", env)
+        sums = {name: digest(content) for name, content in (attachments or {}).items()}
+        write_json(path / "env.json", {**env, "attachments": sums} if sums else env)
         # Last, for it makes the folder a run: whoever finds it finds all that a restart needs.
         write_atomically(path / "config.yaml", render(config).encode())
         return cls(path)
@@ -244,21 +246,30 @@ class RunFolder:
             found[cell] = self._load_file(path, entries[cell_file(cell)])
         return found
 
+    def load_initial(self, cell: int) -> Parcel:
+        """What a cell started from, where that was an earlier run."""
+        name = initial_file(cell)
+        sums = self.env().get("attachments", {})
+        return self._read_parcel(self.path / name, sums.get(name), cell, 0)
+
     def _load_file(self, folder: Path, entry: Mapping[str, Any]) -> Parcel:
-        path = folder / cell_file(entry["cell"])
+        cell, round = entry["cell"], int(folder.name.removeprefix("round-"))
+        return self._read_parcel(folder / cell_file(cell), entry["sha256"], cell, round)
+
+    def _read_parcel(self, path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
             raise DamagedError(f"{path}: is missing") from None
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
-        if digest(content) != entry["sha256"]:
+        if digest(content) != sha256:
             raise DamagedError(f"{path}: damaged: its SHA-256 is not the manifest's")
         try:
             parcel = decode_parcel(content)
         except ParcelError as error:
             raise DamagedError(f"{path}: not a remuda checkpoint: {error}") from None
-        if (parcel.cell, self._checkpoint_path(parcel.round).name) != (entry["cell"], folder.name):
+        if (parcel.cell, parcel.round) != (cell, round):
             raise DamagedError(f"{path}: holds cell {parcel.cell} of round {parcel.round}")
         return parcel
 
@@ -379,6 +390,11 @@ def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
 def cell_file(cell: int) -> str:
     """The name of a cell's file in a checkpoint."""
     return f"cell-{cell:04d}.safetensors"
+
+
+def initial_file(cell: int) -> str:
+    """The name of the file of what a cell started from."""
+    return f"initial-{cell:04d}.safetensors"
 
 
 def find_runs(root: Path) -> list[RunFolder]:

@@ -37,7 +37,10 @@ def _score(result: dict[str, object] | None, run: RunFolder) -> str:
     metric = run.config().score.metric
     scores = (result or {}).get("scores")
     if isinstance(scores, dict):
-        value = scores["values"].get(metric)
+        values = scores["values"]
+        if "modes_covered" in values:
+            return f"modes {values['modes_covered']}/{scores['modes']}"
+        value = values.get(metric)
     else:
         found = [event for event in run.events() if event.get("event") == "population"]
         value = found[-1].get("score") if found else None

@@ -10,10 +10,13 @@ from remuda.config.load import (
     validate,
 )
 from remuda.config.schema import (
+    AnyNetwork,
     CellularSettings,
     Config,
     DataSettings,
     DcganSettings,
+    GapSettings,
+    GranSettings,
     IndependentSettings,
     MlpSettings,
     ScoreSettings,
@@ -22,10 +25,13 @@ from remuda.config.schema import (
 
 __all__ = [
     "DEFAULT_PRESET",
+    "AnyNetwork",
     "CellularSettings",
     "Config",
     "DataSettings",
     "DcganSettings",
+    "GapSettings",
+    "GranSettings",
     "IndependentSettings",
     "MlpSettings",
     "ScoreSettings",

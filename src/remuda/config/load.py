@@ -128,7 +128,7 @@ def _preset_text(name: str) -> str:
 
 def _read_source(source: str) -> dict[str, Any]:
     if source in preset_names():
-        return _expand(_parse_yaml(_preset_text(source), source))
+        return _based(_parse_yaml(_preset_text(source), source), source)
     path = Path(source)
     try:
         found = path.is_file()
@@ -144,7 +144,11 @@ def _read_source(source: str) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read as text: {error}") from None
-    values = _parse_yaml(text, source)
+    return _based(_parse_yaml(text, source), source)
+
+
+def _based(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """Values over those of the preset that they name as their base, if they name one."""
     base = values.pop("preset", None)
     if base is None:
         return _expand(values)
@@ -187,12 +191,20 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
     """Shorthands written out: `grid: 3x3` becomes `grid: {shape: 3x3}`."""
-    return {
-        key: {SHORTHANDS[key]: value}
-        if key in SHORTHANDS and not isinstance(value, dict)
-        else value
-        for key, value in values.items()
-    }
+    return {key: _expand_one(key, value) for key, value in values.items()}
+
+
+def _expand_one(key: str, value: Any) -> Any:
+    if key == "members" and isinstance(value, list):
+        return [
+            {name: _expand_one(name, part) for name, part in entry.items()}
+            if isinstance(entry, dict)
+            else entry
+            for entry in value
+        ]
+    if key in SHORTHANDS and value is not None and not isinstance(value, dict):
+        return {SHORTHANDS[key]: value}
+    return value
 
 
 def _tagged(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,12 +247,13 @@ def _explain(error: ErrorDetails) -> str:
         under = f" under {section}" if section else ""
         return f"{key}={_short(value)}: unknown key{hint or ';'} allowed{under}: {', '.join(names)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        tag = TAGS[key]
+        section = key.rpartition(".")[2]
+        tag = TAGS[section]
         chosen = value.get(tag) if isinstance(value, dict) else value
         allowed = (
             [part.strip(" '") for part in str(error["ctx"]["expected_tags"]).split(",")]
             if (kind == "union_tag_invalid")
-            else _tags(key)
+            else _tags(section)
         )
         hint = suggest(str(chosen), allowed)
         return f"{key}.{tag}={_short(chosen)}: unknown{hint or ';'} allowed: {', '.join(allowed)}"

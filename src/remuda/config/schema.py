@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from remuda.errors import ConfigError
 from remuda.grid import Grid, GridSchedule
 
 Shape = Annotated[
@@ -26,6 +27,7 @@ Shape = Annotated[
 ]
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
+NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
 LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 
 
@@ -73,7 +75,8 @@ class DataSettings(Settings):
 
     source: str = Field(
         "digits",
-        description="digits (embedded), mnist, cifar10, cifar100, or the path of an idx, npz, npy, "
+        description="digits (embedded), mnist, cifar10, cifar100, the points r15, mog25 or ring8, "
+        "or the path of an idx, npz, npy, "
         "csv or txt file, of a CIFAR folder, or of an image folder with one sub-folder per class",
     )
     dir: str | None = Field(
@@ -81,7 +84,19 @@ class DataSettings(Settings):
     )
     split: Literal["train", "test"] = Field("train", description="which split of a named data set")
     limit: int | None = Field(
-        None, ge=1, description="use only so many items (of image folders: of every class by turns)"
+        None,
+        ge=1,
+        description="train on only so many items: the first (of image folders: of every class by "
+        "turns), of points a random choice",
+    )
+    validation: int = Field(
+        0, ge=0, description="items held out at random, on which discriminators are also measured"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**63,
+        description="which points are drawn or chosen, and which items are held out",
     )
     size: int | None = Field(None, ge=4, le=1024, description="image folders: resize to this side")
     colour: bool | None = Field(
@@ -102,35 +117,104 @@ class DataSettings(Settings):
             raise ValueError("data.view=label needs data.label, the label's number or name")
         if self.view != "label" and self.label is not None:
             raise ValueError(f"data.label={self.label} needs data.view=label, not {self.view}")
+        if self.view == "label" and self.validation:
+            raise ValueError(
+                f"data.validation={self.validation} holds out items of all labels and does not go "
+                "with data.view=label; allowed: 0"
+            )
         if self.view != "share" and self.share != DataSettings.model_fields["share"].default:
             raise ValueError(f"data.share={self.share} needs data.view=share, not {self.view}")
         return self
 
 
+Prior = Literal["gaussian", "uniform"]
+_LATENT = "size of the generator's input"
+_PRIOR = "law of the generator's input: gaussian (N(0, 1)) or uniform (on [-1, 1])"
+_SPECTRAL_NORM = "normalise the discriminator's weights"
+
+
 class MlpSettings(Settings):
-    """The article's fully connected networks (Table I)."""
+    """The article's fully connected networks (Table I), and GAP's toy networks."""
 
     family: Literal["mlp"] = Field("mlp", description="fully connected networks")
-    latent: int = Field(64, ge=1, description="size of the generator's input")
+    latent: int = Field(64, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (256, 256), min_length=1, description="neurons of each hidden layer"
     )
-    activation: Literal["tanh", "leaky_relu"] = Field(
-        "tanh", description="hidden activation: tanh (the article) or leaky_relu (its code)"
+    activation: Literal["tanh", "leaky_relu", "relu"] = Field(
+        "tanh", description="hidden activation: tanh (the article), leaky_relu (its code) or relu"
     )
-    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+    batch_norm: bool = Field(False, description="batch norm after every hidden layer of both")
+    output: Literal["tanh", "linear"] = Field(
+        "tanh", description="the generator's last activation; data are scaled to [-1, 1]"
+    )
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
 
 
 class DcganSettings(Settings):
     """Radford's convolutional networks."""
 
     family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
-    latent: int = Field(100, ge=1, description="size of the generator's input")
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
     width: int = Field(64, ge=1, description="channels of the widest-resolution layer")
-    spectral_norm: bool = Field(False, description="normalise the discriminator's weights")
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
 
 
-NetworkSettings = Annotated[MlpSettings | DcganSettings, Field(discriminator="family")]
+class GranSettings(Settings):
+    """GRAN's recurrent generator, with the DCGAN discriminator."""
+
+    family: Literal["gran"] = Field("gran", description="recurrent generator (GRAN)")
+    latent: int = Field(100, ge=1, description="size of the generator's input in one step")
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    steps: int = Field(5, ge=1, le=100, description="strokes an image is painted in")
+    redraw: bool = Field(True, description="new noise for every step; false keeps one")
+    width: int = Field(
+        128,
+        ge=1,
+        description="channels of the generator's widest-resolution layer (the paper: 128 at 28 "
+        "and 64 px, 256 at 32 px)",
+    )
+    discriminator_width: int = Field(
+        64, ge=1, description="width of the DCGAN discriminator, with which it can be swapped"
+    )
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent * (self.steps if self.redraw else 1)
+
+
+AnyNetwork = MlpSettings | DcganSettings | GranSettings
+NetworkSettings = Annotated[AnyNetwork, Field(discriminator="family")]
+
+
+_INPUT_NOISE = (
+    "Gaussian noise on what discriminators see, as steps [share of the rounds up to which, "
+    "standard deviation], e.g. [[0.25, 0.3], [0.5, 0.1]]; none after the last"
+)
+_GRADIENT_CLIP = "largest norm of a network's gradient; null: any"
+
+
+def _check_steps(steps: tuple[NoiseStep, ...] | None) -> tuple[NoiseStep, ...] | None:
+    ends = [until for until, _ in steps or ()]
+    if ends != sorted(set(ends)):
+        raise ValueError(
+            "the steps must end later and later; for example [[0.25, 0.3], [0.5, 0.1]]"
+        )
+    return steps
 
 
 class TrainingSettings(Settings):
@@ -159,6 +243,15 @@ class TrainingSettings(Settings):
     clip: float = Field(0.01, gt=0, description="objective wasserstein: bound of the weights")
     penalty: float = Field(10.0, ge=0, description="weight of the gradient penalty")
     gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
+    input_noise: tuple[NoiseStep, ...] = Field((), description=_INPUT_NOISE)
+    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+
+    _noise = field_validator("input_noise")(_check_steps)
+
+    def noise_in(self, round: int, rounds: int) -> float:
+        """Standard deviation of the input noise in this one of so many rounds."""
+        done = (round - 1) / rounds
+        return next((sigma for until, sigma in self.input_noise if done < until), 0.0)
 
     @model_validator(mode="after")
     def _one_side_sits_out(self) -> TrainingSettings:
@@ -283,7 +376,41 @@ class IndependentSettings(Settings):
     )
 
 
-MethodSettings = Annotated[CellularSettings | IndependentSettings, Field(discriminator="name")]
+class GapSettings(Settings):
+    """Generative adversarial parallelization: GANs that swap discriminators."""
+
+    name: Literal["gap"] = Field("gap", description="GANs that swap discriminators at random (GAP)")
+    swap: Literal["discriminators", "generators", "none"] = Field(
+        "discriminators", description="what two matched members give each other; none never swaps"
+    )
+    swap_every: float | None = Field(
+        None,
+        gt=0,
+        description="epochs between swaps, which makes a round so long; null: rounds are as long "
+        "as training.batches_per_round says, and members swap before each but the first",
+    )
+    optimiser: Literal["stays", "moves"] = Field(
+        "stays", description="whether Adam's moments stay with the member or move with the network"
+    )
+    ensemble: Literal["best", "uniform"] = Field(
+        "best", description="the best-scoring GAN alone, or all of them with equal weights"
+    )
+
+
+MethodSettings = Annotated[
+    CellularSettings | IndependentSettings | GapSettings, Field(discriminator="name")
+]
+
+
+class MemberSettings(Settings):
+    """What one cell does otherwise than the rest; null is as the rest."""
+
+    network: NetworkSettings | None = Field(None, description="its networks")
+    prior: Prior | None = Field(None, description=_PRIOR)
+    input_noise: tuple[NoiseStep, ...] | None = Field(None, description=_INPUT_NOISE)
+    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+
+    _noise = field_validator("input_noise")(_check_steps)
 
 
 class ScoreSettings(Settings):
@@ -350,6 +477,16 @@ class Config(Settings):
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     grid: GridSettings = Field(default_factory=GridSettings)
     method: MethodSettings = Field(default_factory=CellularSettings)
+    members: tuple[MemberSettings, ...] = Field(
+        (),
+        description="how cells differ: cell 0 takes the first entry, and after the last one comes "
+        "the first again, e.g. [{prior: gaussian}, {prior: uniform}]",
+    )
+    init_from: tuple[str, ...] = Field(
+        (),
+        description="runs whose GANs the cells start from, in order: run folders, one cell of one "
+        "(runs/a:2), or ensembles, which have generators only",
+    )
     exchange: ExchangeSettings = Field(default_factory=ExchangeSettings)
     score: ScoreSettings = Field(default_factory=ScoreSettings)
     run: RunSettings = Field(default_factory=RunSettings)
@@ -360,6 +497,7 @@ class Config(Settings):
             self._check_tournament(self.method)
             self._check_losses(self.method)
         self._check_penalty()
+        self._check_members()
         if self.data.view == "share" and not self.data.overlap:
             most = 1 / self.cells
             if self.data.share > most + 1e-9:
@@ -395,13 +533,33 @@ class Config(Settings):
                 f"{self.training.objective}; allowed: null (the objective itself)"
             )
 
+    def _check_members(self) -> None:
+        if len(self.members) > self.cells:
+            raise ValueError(
+                f"members: {len(self.members)} entries for {self.cells} cells; "
+                f"allowed: at most {self.cells}"
+            )
+        if isinstance(self.method, CellularSettings):
+            for cell in range(len(self.members)):
+                if self.network_of(cell) != self.network_of(0):
+                    raise ValueError(
+                        f"members[{cell}]: its networks differ from those of members[0]; under "
+                        "method=cellular every cell breeds with its neighbours'; allowed: equal "
+                        "ones, or method=gap"
+                    )
+
     def _check_penalty(self) -> None:
+        for cell in range(max(1, len(self.members))):
+            self._check_penalised(self.network_of(cell))
+
+    def _check_penalised(self, network: AnyNetwork) -> None:
         """A gradient penalty is per item; batch norm makes every logit depend on the batch."""
-        training, network = self.training, self.network
+        training = self.training
         penalised = (
             training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
         ) or (training.objective == "relativistic" and training.gamma > 0)
-        if penalised and isinstance(network, DcganSettings) and not network.spectral_norm:
+        batch_norm = not isinstance(network, MlpSettings) or network.batch_norm
+        if penalised and batch_norm and not network.spectral_norm:
             raise ValueError(
                 f"training.objective={training.objective} with a gradient penalty needs a "
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
@@ -424,6 +582,40 @@ class Config(Settings):
         change = {"round": round, "shape": shape, "neighbourhood": neighbourhood, "table": table}
         values["grid"]["schedule"] = [*values["grid"]["schedule"], change]
         return Config.model_validate(values)
+
+    def network_of(self, cell: int) -> AnyNetwork:
+        """The networks of a cell."""
+        member = self._member(cell)
+        network = member.network or self.network
+        return (
+            network if member.prior is None else network.model_copy(update={"prior": member.prior})
+        )
+
+    def training_of(self, cell: int) -> TrainingSettings:
+        """How a cell trains."""
+        changes = {
+            name: value
+            for name in ("input_noise", "gradient_clip")
+            if (value := getattr(self._member(cell), name)) is not None
+        }
+        return self.training.model_copy(update=changes) if changes else self.training
+
+    def _member(self, cell: int) -> MemberSettings:
+        return self.members[cell % len(self.members)] if self.members else MemberSettings()
+
+    def round_batches(self, items: int) -> int:
+        """How many batches make a round of a cell that sees so many items."""
+        epoch, given = items // self.training.batch_size, self.training.batches_per_round
+        share = self.method.swap_every if isinstance(self.method, GapSettings) else None
+        if share is None:
+            return given or epoch
+        wanted = max(1, round(share * epoch))
+        if given not in (None, wanted):
+            raise ConfigError(
+                f"training.batches_per_round={given}: method.swap_every={share} of the {epoch} "
+                f"batches of an epoch are {wanted}; allowed: {wanted}, or null in either"
+            )
+        return wanted
 
     @property
     def cells(self) -> int:

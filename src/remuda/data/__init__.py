@@ -1,17 +1,19 @@
 """Training data: from a name or a path to one tensor in [-1, 1], and what each cell sees of it."""
 
 from remuda.data.arrays import dataset_from_array
-from remuda.data.dataset import Dataset
-from remuda.data.load import NAMED, load_dataset
+from remuda.data.dataset import Dataset, Modes
+from remuda.data.load import NAMED, load_dataset, selected
 from remuda.data.shared import open_shared_dataset, share_dataset
 from remuda.data.views import view_indices
 
 __all__ = [
     "NAMED",
     "Dataset",
+    "Modes",
     "dataset_from_array",
     "load_dataset",
     "open_shared_dataset",
+    "selected",
     "share_dataset",
     "view_indices",
 ]

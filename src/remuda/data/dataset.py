@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from remuda.streams import choice_stream
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Where the points of a synthetic data set lie, in the data's own units."""
+
+    centres: torch.Tensor  # float32 (modes, D)
+    spread: float  # standard deviation of every mode in every coordinate
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +33,8 @@ class Dataset:
     name: str
     scale: tuple[float, ...]  # raw = items * scale + offset, per coordinate; one for all pixels
     offset: tuple[float, ...]
+    modes: Modes | None = None  # where they are known
+    validation: torch.Tensor | None = None  # items held out: no cell trains on them
 
     def __len__(self) -> int:
         return self.items.shape[0]
@@ -41,14 +54,42 @@ class Dataset:
         digest = hashlib.blake2b(self.items.numpy().data, digest_size=16)
         if self.labels is not None:
             digest.update(self.labels.numpy().data)
+        if self.validation is not None:
+            digest.update(self.validation.numpy().data)
         return digest.hexdigest()
 
     def first(self, limit: int | None) -> Dataset:
         """The first so many items, as copies so that the rest can be freed."""
         if limit is None or limit >= len(self):
             return self
-        labels = None if self.labels is None else self.labels[:limit].clone()
-        return replace(self, items=self.items[:limit].clone(), labels=labels)
+        return self.take(torch.arange(limit))
+
+    def some(self, limit: int | None, seed: int) -> Dataset:
+        """So many items drawn at random, in their old order: points may come sorted by mode."""
+        if limit is None or limit >= len(self):
+            return self
+        return self.take(_random_indices(len(self), limit, seed, "data-limit"))
+
+    def hold_out(self, count: int, seed: int) -> Dataset:
+        """Part so many random items off for validation; whoever asks first gets the same ones."""
+        held = _random_indices(len(self), count, seed, "data-validation")
+        kept = torch.ones(len(self), dtype=torch.bool)
+        kept[held] = False
+        rest = self.take(torch.nonzero(kept).flatten())
+        return rest.replace(validation=self.items[held])
+
+    def take(self, indices: torch.Tensor) -> Dataset:
+        """Copies of the items at these places; modes and held-out items stay."""
+        labels = None if self.labels is None else self.labels[indices]
+        return self.replace(items=self.items[indices], labels=labels)
+
+    def replace(self, **changes: Any) -> Dataset:
+        return dataclasses.replace(self, **changes)
+
+
+def _random_indices(items: int, count: int, seed: int, purpose: str) -> torch.Tensor:
+    chosen = choice_stream(seed, 0, 0, purpose).permutation(items)[:count]
+    return torch.from_numpy(np.sort(chosen))
 
 
 def dataset_from_bytes(

@@ -14,21 +14,45 @@ from remuda.data.folder import load_folder
 from remuda.data.idx import GZIP_MAGIC, load_idx
 from remuda.data.mnist import load_mnist
 from remuda.data.places import data_dirs
+from remuda.data.points import load_known_points
 from remuda.data.reading import reading
 from remuda.errors import ConfigError, DataError
 
-NAMED = ("digits", "mnist", "cifar10", "cifar100")
+POINTS = ("r15", "mog25", "ring8")
+NAMED = ("digits", "mnist", "cifar10", "cifar100", *POINTS)
 
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """The data that the settings describe, checked and in memory."""
+    if settings.validation == 0:
+        return selected(_load(settings), settings)
+    return selected(_load(settings.model_copy(update={"limit": None})), settings)
+
+
+def selected(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """What the settings ask for of a whole data set: items held out, and not too many others."""
+    if settings.validation >= len(dataset):
+        raise ConfigError(
+            f"data.validation={settings.validation}: {dataset.name} has {len(dataset)} items; "
+            f"allowed: 0 to {len(dataset) - 1}"
+        )
+    if settings.validation:
+        # Before the limit: what is held out is the same with any limit.
+        dataset = dataset.hold_out(settings.validation, settings.seed)
+    if dataset.is_images:
+        return dataset.first(settings.limit)
+    return dataset.some(settings.limit, settings.seed)
+
+
+def _load(settings: DataSettings) -> Dataset:
+    """The first so many images, or all points."""
     if settings.source in NAMED:
         _refuse_resizing(settings)
         return _load_named(settings)
     path = _find(settings)
     if settings.split == "test":
         raise DataError(
-            f"{path}: data.split=test is only for {', '.join(NAMED[1:])}; "
+            f"{path}: data.split=test is only for mnist, cifar10, cifar100; "
             "give the test data's own path instead"
         )
     with reading(path):
@@ -46,6 +70,8 @@ def _load_named(settings: DataSettings) -> Dataset:
         return load_mnist(settings)
     if settings.source in ("cifar10", "cifar100"):
         return load_cifar(settings)
+    if settings.source in POINTS:
+        return load_known_points(settings)
     if settings.split == "test":
         raise DataError("digits: the embedded data have only the split train; mnist has both")
     return load_digits(settings.limit)
@@ -58,11 +84,11 @@ def _load_file(path: Path, limit: int | None) -> Dataset:
     if head.startswith((b"\0\0", GZIP_MAGIC)):
         return load_idx(path, limit)
     if head.startswith(NPY_MAGIC) or path.suffix == ".npy":
-        return load_npy(path).first(limit)
+        return load_npy(path)
     if head.startswith(ZIP_MAGIC) or path.suffix == ".npz":
-        return load_npz(path).first(limit)
+        return load_npz(path)
     if path.suffix in (".csv", ".txt"):
-        return load_points(path).first(limit)
+        return load_points(path)
     if not head or path.suffix == ".gz" or "idx" in path.name:
         return load_idx(path, limit)
     raise DataError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from remuda.data.dataset import Dataset
+from remuda.data.dataset import Dataset, Modes
 
 
 def share_dataset(dataset: Dataset, folder: Path) -> None:
@@ -16,6 +17,9 @@ def share_dataset(dataset: Dataset, folder: Path) -> None:
     dataset.items.numpy().tofile(folder / "items")
     if dataset.labels is not None:
         dataset.labels.numpy().tofile(folder / "labels")
+    if dataset.validation is not None:
+        dataset.validation.numpy().tofile(folder / "validation")
+    modes = dataset.modes
     rest = {
         "shape": list(dataset.items.shape),
         "labelled": dataset.labels is not None,
@@ -23,6 +27,8 @@ def share_dataset(dataset: Dataset, folder: Path) -> None:
         "name": dataset.name,
         "scale": list(dataset.scale),
         "offset": list(dataset.offset),
+        "modes": None if modes is None else [modes.centres.tolist(), modes.spread],
+        "validation": 0 if dataset.validation is None else len(dataset.validation),
     }
     (folder / "data.json").write_text(json.dumps(rest))
 
@@ -30,10 +36,13 @@ def share_dataset(dataset: Dataset, folder: Path) -> None:
 def open_shared_dataset(folder: Path) -> Dataset:
     """The same data set, its items mapped and not copied."""
     rest = json.loads((folder / "data.json").read_text())
-    shape = tuple(rest["shape"])
-    items = torch.from_file(
-        str(folder / "items"), shared=True, size=int(np.prod(shape)), dtype=torch.float32
-    ).reshape(shape)
+    items = _mapped(folder / "items", rest["shape"])
+    validation = None
+    if rest["validation"]:
+        validation = _mapped(folder / "validation", [rest["validation"], *rest["shape"][1:]])
+    modes = None
+    if rest["modes"] is not None:
+        modes = Modes(torch.tensor(rest["modes"][0]), rest["modes"][1])
     labels = None
     if rest["labelled"]:
         labels = torch.from_numpy(np.fromfile(folder / "labels", dtype=np.int64))
@@ -44,4 +53,11 @@ def open_shared_dataset(folder: Path) -> Dataset:
         rest["name"],
         tuple(rest["scale"]),
         tuple(rest["offset"]),
+        modes,
+        validation,
     )
+
+
+def _mapped(path: Path, shape: Sequence[int]) -> torch.Tensor:
+    size = int(np.prod(shape))
+    return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).reshape(*shape)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from remuda.config import Config
 from remuda.methods.base import Method, Recipe, RoundReport
 from remuda.methods.cellular import Cellular
+from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
 
 METHODS: dict[str, type[Method]] = {
     "cellular": Cellular,
+    "gap": Gap,
     "independent": Independent,
 }
 

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from remuda.config import Config
 from remuda.data import Dataset, view_indices
 from remuda.grid import GridSchedule
 from remuda.metrics import Judge, Verdict
+from remuda.networks import check_shape
 from remuda.parcels import Parcel
 
 
@@ -66,6 +67,10 @@ class Recipe:
 class Method(ABC):
     """One way to train a population. Peers are a pure function of the round, so all sides agree."""
 
+    # Whether cells remember the discriminators that their generators met. Where they do not,
+    # whoever had to do with whom at all counts as having met.
+    remembers_met: ClassVar[bool] = False
+
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         self.config = config
         self.grid = grid
@@ -74,6 +79,11 @@ class Method(ABC):
         """Indices of the data this cell trains on."""
         config = self.config
         return view_indices(config.data, dataset, seed=config.seed, cell=cell, cells=config.cells)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse, before anything is written, networks that cannot make or swap such items."""
+        for cell in range(max(1, len(self.config.members))):
+            check_shape(self.config.network_of(cell), shape)
 
     @abstractmethod
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
@@ -93,6 +103,8 @@ def report(
 ) -> RoundReport:
     """The report of the round a cell has just finished."""
     gan, found = cell.gan, cell.assessment
+    with clock.routine("assess"):
+        costs = cell.discriminator_costs()
     return RoundReport(
         cell=cell.index,
         round=cell.round,
@@ -103,7 +115,7 @@ def report(
         classes=found.classes if found else None,
         duplicates=found.duplicates if found else None,
         diverged=diverged,
-        details=details,
+        details={**details, **({"cost": costs} if costs else {})},
     )
 
 

@@ -32,14 +32,19 @@ class Independent(Method):
     def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
         settings = self.config.method
         assert isinstance(settings, IndependentSettings)
-        found = {cell: parcel_assessment(parcel) for cell, parcel in sorted(parcels.items())}
-        assessed = {cell: part for cell, part in found.items() if part is not None}
-        equal = {cell: 1 / len(parcels) for cell in found}
-        if judge is None or len(assessed) < len(found):
-            return Recipe(equal, None, "all cells with equal weights, for nothing scores them")
-        if settings.ensemble == "uniform":
-            verdict = judge.mixture(list(assessed.values()), list(equal.values()))
-            return Recipe(equal, verdict, "all cells with equal weights")
-        verdicts = {cell: judge.mixture([part], [1.0]) for cell, part in assessed.items()}
-        best = min(verdicts, key=lambda cell: verdicts[cell].loss)
-        return Recipe({best: 1.0}, verdicts[best], f"cell {best} has the best score")
+        return best_or_all(parcels, judge, settings.ensemble)
+
+
+def best_or_all(parcels: Mapping[int, Parcel], judge: Judge | None, wanted: str) -> Recipe:
+    """The best-scoring cell alone, or all with equal weights where so wanted or nothing scores."""
+    found = {cell: parcel_assessment(parcel) for cell, parcel in sorted(parcels.items())}
+    assessed = {cell: part for cell, part in found.items() if part is not None}
+    equal = {cell: 1 / len(parcels) for cell in found}
+    if judge is None or len(assessed) < len(found):
+        return Recipe(equal, None, "all cells with equal weights, for nothing scores them")
+    if wanted == "uniform":
+        verdict = judge.mixture(list(assessed.values()), list(equal.values()))
+        return Recipe(equal, verdict, "all cells with equal weights")
+    verdicts = {cell: judge.mixture([part], [1.0]) for cell, part in assessed.items()}
+    best = min(verdicts, key=lambda cell: verdicts[cell].loss)
+    return Recipe({best: 1.0}, verdicts[best], f"cell {best} has the best score")

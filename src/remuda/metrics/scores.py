@@ -187,6 +187,7 @@ class Scores:
     samples: int
     real_samples: int
     class_histogram: tuple[int, ...]
+    real_class_shares: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a score that is no number becomes null, for JSON has no NaN."""
@@ -199,6 +200,7 @@ class Scores:
             "samples": self.samples,
             "real_samples": self.real_samples,
             "class_histogram": list(self.class_histogram),
+            "real_class_shares": list(self.real_class_shares),
         }
 
     def lines(self, metrics: Sequence[str] | None = None) -> list[str]:
@@ -246,6 +248,7 @@ def score_samples(
         samples=fake.count,
         real_samples=real.count,
         class_histogram=tuple(round(s * fake.count) for s in fake.class_shares.tolist()),
+        real_class_shares=tuple(real.class_shares.tolist()),
     )
 
 

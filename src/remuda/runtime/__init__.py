@@ -8,6 +8,7 @@ from pathlib import Path
 from remuda.config import Config
 from remuda.data import Dataset
 from remuda.runtime.engines import Engine, choose_engine, default_workers
+from remuda.runtime.initial import initial_parcels
 from remuda.runtime.master import Master, Result
 from remuda.runtime.observer import Observer
 from remuda.runtime.prepare import (
@@ -46,7 +47,10 @@ def train(
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset)
-        folder = RunFolder.create(anchored(config), environment(run), attachments)
+        initial = {name: start.encoded for name, start in initial_parcels(run).items()}
+        folder = RunFolder.create(
+            anchored(config), environment(run), {**(attachments or {}), **initial}
+        )
         with folder.lock():
             return _carry(run, folder, observer, engine)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remuda.alarms import find_alarms
 from remuda.cell import ASSESSMENT, GENERATOR, Cell, generator_weights
@@ -30,11 +31,12 @@ from remuda.comm.messages import (
     Saved,
     Status,
 )
+from remuda.config import AnyNetwork
 from remuda.ensemble import Ensemble, Member
 from remuda.errors import DamagedError, RemudaError, StoreError
 from remuda.files import write_atomically
 from remuda.methods import Recipe, RoundReport
-from remuda.metrics import Scores, score_samples
+from remuda.metrics import Coverage, Scores
 from remuda.parcels import Parcel
 from remuda.pictures import sheet
 from remuda.protocol import (
@@ -86,7 +88,7 @@ class Result:
     path: Path
     picture: Path
     ensemble: Ensemble
-    scores: Scores | None
+    scores: Scores | Coverage | None
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
     costs: Costs
@@ -485,14 +487,21 @@ class Master:
         self._folder.rewind_events(self._completed)
 
     def _check_fit(self, parcels: Iterable[Parcel]) -> None:
-        """Whether these parcels are this run's: tried on a cell that nobody trains."""
-        probe = Cell(0, self._config, self._run.dataset, self._run.views[0], judge=None)
+        """Whether these parcels are this run's: tried on cells that nobody trains."""
+        probes: dict[AnyNetwork, Cell] = {}
         missing = set(range(self._config.cells))
         try:
             for parcel in parcels:
-                if parcel.cell in missing:
-                    probe.restore(parcel)
-                    missing.remove(parcel.cell)
+                if parcel.cell not in missing:
+                    continue
+                network = self._config.network_of(parcel.cell)
+                if network not in probes:
+                    view = self._run.views[parcel.cell]
+                    probes[network] = Cell(
+                        parcel.cell, self._config, self._run.dataset, view, judge=None
+                    )
+                probes[network].restore(parcel)
+                missing.remove(parcel.cell)
         except _UNFIT as error:
             raise DamagedError(f"it does not fit this run: {error}") from None
         if missing:
@@ -566,7 +575,12 @@ class Master:
             self._config.network,
             dataset.shape,
             tuple(
-                Member(parcel.cell, recipe.weights[parcel.cell], generator_weights(parcel))
+                Member(
+                    parcel.cell,
+                    recipe.weights[parcel.cell],
+                    generator_weights(parcel),
+                    self._config.network_of(parcel.cell),
+                )
                 for parcel in parcels.values()
             ),
             dataset.scale,
@@ -582,13 +596,21 @@ class Master:
             },
         )
 
+    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
+        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
+
+    def _modes_by_cell(self) -> dict[int, Any] | None:
+        """Every cell's own coverage, where modes are known: what a population is compared by."""
+        if self._run.judge is not None or self._run.dataset.modes is None:
+            return None
+        alone = (Recipe({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
+        found = (self._score(self._ensemble(recipe, self._completed)) for recipe in alone)
+        return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
+
     def _finish(self) -> Result:
         recipe = self._reduce(self._completed)
         ensemble = self._ensemble(recipe, self._completed)
-        scores, judge = None, self._run.judge
-        if judge is not None:
-            images = ensemble.draw(self._config.score.final_samples, self._config.seed)
-            scores = score_samples(judge.extractor, images, judge.real)
+        scores = self._score(ensemble)
         acceptance = acceptance_rate(self._folder.iter_events())
         costs = sum_costs(self._folder.iter_events())
         # Of all legs of the run: each round was completed once.
@@ -610,6 +632,7 @@ class Master:
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
                 **costs.to_json(),
+                "modes_by_cell": self._modes_by_cell(),
             }
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})

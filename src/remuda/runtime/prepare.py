@@ -15,10 +15,18 @@ import torch
 
 from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
+from remuda.ensemble import Ensemble
 from remuda.errors import ConfigError, StoreError
 from remuda.methods import Method, build_method
-from remuda.metrics import Judge, extractor_for, spread
-from remuda.networks import check_shape
+from remuda.metrics import (
+    Coverage,
+    Judge,
+    Scores,
+    extractor_for,
+    mode_coverage,
+    score_samples,
+    spread,
+)
 from remuda.runtime.observer import Observer
 from remuda.store import RunFolder
 from remuda.version import __version__
@@ -48,9 +56,9 @@ class Run:
         real_samples: int = REAL_SAMPLES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
-        check_shape(config.network, dataset.shape)
-        extractor = extractor_for(config.score, config.data.source, dataset.shape)
         method = build_method(config)
+        method.check(dataset.shape)
+        extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
         for cell, view in enumerate(views):
             if config.training.batch_size > len(view):
@@ -59,7 +67,7 @@ class Run:
                     f"{len(view)} items that cell {cell} sees of {dataset.name} "
                     f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
                 )
-            batches = config.training.batches_per_round or len(view) // config.training.batch_size
+            batches = config.round_batches(len(view))
             if config.training.n_critic > batches:
                 raise ConfigError(
                     f"training.n_critic={config.training.n_critic}: larger than the {batches} "
@@ -72,6 +80,17 @@ class Run:
             chosen = seen[spread(len(seen), real_samples)]
             judge = Judge(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, judge, views)
+
+    def score(self, ensemble: Ensemble, samples: int, seed: int) -> Scores | Coverage | None:
+        """What can be said of a mixture here: by the judge, by known modes, or nothing."""
+        modes = self.dataset.modes
+        if self.judge is not None:
+            drawn = ensemble.draw(samples, seed)
+            return score_samples(self.judge.extractor, drawn, self.judge.real)
+        if modes is not None:
+            points = ensemble.rescale(ensemble.draw(samples, seed))
+            return mode_coverage(points, modes.centres, modes.spread)
+        return None
 
 
 def anchored(config: Config) -> Config:

@@ -189,6 +189,8 @@ class _Task(threading.Thread):
         cell = Cell(index, run.config, run.dataset, run.views[index], run.judge)
         if self._start_round > 0:
             cell.restore(self._folder.load_cells(self._start_round, [index])[index])
+        elif run.config.init_from:
+            cell.restore(self._folder.load_initial(index))
         cell.tick = lambda batch, batches: self._tick(index, batch, batches)
         return cell
 

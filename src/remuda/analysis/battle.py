@@ -1,0 +1,208 @@
+"""A battle of runs: every discriminator judges every generator it may (GAM and GAM-II)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from remuda.analysis.population import Population, held_out, load_population
+from remuda.data import Dataset
+from remuda.errors import ConfigError
+from remuda.metrics.gam import (
+    Contender,
+    Duel,
+    Exclusion,
+    Verdict2,
+    best,
+    duel,
+    gam2,
+    helps,
+    may_judge,
+    share_called_real,
+)
+
+# Their discriminators say how much more real one item is than another, not whether one is real.
+_NO_CLASSIFIERS = ("wasserstein", "relativistic")
+MOST_REAL = 10_000
+_LONGEST = 8  # letters of a run's name that fit over the columns of a matrix
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run in a battle: its members' places in the matrix and what GAM-II says of them."""
+
+    name: str
+    label: str  # what the matrix calls it: its name, or a letter where names are long
+    places: range
+    verdicts: tuple[Verdict2, ...]
+    is_isolated: bool
+
+    @property
+    def averages(self) -> list[float]:
+        return [one.average for one in self.verdicts]
+
+    @property
+    def best(self) -> int | None:
+        """The place of its best generator, None where none was judged."""
+        found = best(self.verdicts)
+        return None if found is None else self.places[found]
+
+
+@dataclass(frozen=True)
+class Battle:
+    """The battle matrix and all that follows from it."""
+
+    names: tuple[str, ...]  # of the members, as rows and columns are called
+    shares: Tensor  # [i, j]: share of generator j's samples that discriminator i calls real
+    allowed: Tensor  # [i, j]: whether discriminator i may judge generator j
+    real_errors: tuple[float, ...]  # share of real items that each discriminator takes for made
+    real: str  # what those items are
+    samples: int
+    exclusion: Exclusion
+    sides: tuple[Side, ...]
+
+    def helped(self) -> list[tuple[str, str, str]]:
+        """(population, single, verdict), for all runs of GANs that met beside all that did not."""
+        return [
+            (group.name, alone.name, helps(alone.averages, group.averages))
+            for group in self.sides
+            for alone in self.sides
+            if alone.is_isolated and not group.is_isolated
+        ]
+
+    def duels(self) -> list[tuple[str, str, Duel]]:
+        """GAM between the best members of every two runs that have one."""
+        found = []
+        for one, other in combinations(self.sides, 2):
+            first, second = one.best, other.best
+            if first is not None and second is not None:
+                errors = (self.real_errors[first], self.real_errors[second])
+                fooled = (self.shares[first, second].item(), self.shares[second, first].item())
+                found.append((self.names[first], self.names[second], duel(errors, fooled)))
+        return found
+
+
+def fight(
+    paths: Sequence[Path],
+    *,
+    exclusion: Exclusion = "seen",
+    samples: int = 2000,
+    seed: int = 0,
+    data_dir: Path | None = None,
+    progress: Progress = lambda _: None,
+) -> Battle:
+    """Let the last checkpoints of two or more runs judge each other's samples."""
+    populations = _load(paths, data_dir, progress)
+    names = [population.path.resolve().name for population in populations]
+    labels = _labels(names)
+    everyone = [(place, one) for place, found in enumerate(populations) for one in found.members]
+    shares = torch.zeros(len(everyone), len(everyone), dtype=torch.float64)
+    for column, (maker_run, maker) in enumerate(everyone):
+        progress(f"{names[maker_run]}: samples of generator {maker.cell}")
+        made = populations[maker_run].draw(maker, samples, seed, "gam-noise")
+        for row, (judge_run, judge) in enumerate(everyone):
+            seen = translated(made, populations[maker_run].dataset, populations[judge_run].dataset)
+            shares[row, column] = share_called_real(judge.discriminator, seen)
+    progress("real items")
+    real, what = held_out(populations[0].dataset, populations[0].config.data)
+    real = real[:MOST_REAL]
+    errors = tuple(
+        1
+        - share_called_real(
+            judge.discriminator,
+            translated(real, populations[0].dataset, populations[place].dataset),
+        )
+        for place, judge in everyone
+    )
+    contenders = [Contender(place, one.lineage, one.met) for place, one in everyone]
+    allowed = may_judge(contenders, exclusion)
+    return Battle(
+        names=tuple(f"{labels[place]}:{one.cell}" for place, one in everyone),
+        shares=shares,
+        allowed=allowed,
+        real_errors=errors,
+        real=f"{len(real):,} {what}",
+        samples=samples,
+        exclusion=exclusion,
+        sides=_sides(populations, names, labels, gam2(shares, allowed)),
+    )
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    if max(map(len, names)) <= _LONGEST:
+        return list(names)
+    return [chr(ord("A") + place) if place < 26 else str(place) for place in range(len(names))]
+
+
+def _sides(
+    populations: Sequence[Population],
+    names: Sequence[str],
+    labels: Sequence[str],
+    verdicts: Sequence[Verdict2],
+) -> tuple[Side, ...]:
+    sides, start = [], 0
+    for population, name, label in zip(populations, names, labels, strict=True):
+        places = range(start, start + len(population.members))
+        of_run = tuple(verdicts[places.start : places.stop])
+        sides.append(Side(name, label, places, of_run, population.is_isolated))
+        start = places.stop
+    return tuple(sides)
+
+
+def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> list[Population]:
+    if len(paths) < 2:
+        raise ConfigError(
+            f"{len(paths)} run: a battle needs judges from elsewhere; allowed: two runs or more"
+        )
+    called = [path.resolve().name for path in paths]
+    for path, name in zip(paths, called, strict=True):
+        if called.count(name) > 1:
+            # Lineages that came from one run into another are told by the run's name.
+            raise ConfigError(
+                f"{path}: {called.count(name)} runs are called {name}; "
+                "allowed: every run once, each with a name of its own"
+            )
+    populations: list[Population] = []
+    for path in paths:
+        progress(f"loading {path}")
+        found = load_population(path, data_dir)
+        objective = found.config.training.objective
+        if objective in _NO_CLASSIFIERS:
+            raise ConfigError(
+                f"{path}: training.objective={objective}: its discriminators do not say whether "
+                "an item is real; allowed: minimax, heuristic, least_squares"
+            )
+        first = populations[0] if populations else found
+        if found.dataset.shape != first.dataset.shape:
+            raise ConfigError(
+                f"{path}: its items are {_times(found.dataset.shape)} and those of {first.path} "
+                f"{_times(first.dataset.shape)}; allowed: runs on items of one shape"
+            )
+        populations.append(found)
+    return populations
+
+
+def translated(items: Tensor, source: Dataset, target: Dataset) -> Tensor:
+    """Items scaled as one data set is, as another's networks expect them.
+
+    Points are scaled by their range, which differs between subsets of the same data.
+    """
+    if (source.scale, source.offset) == (target.scale, target.offset):
+        return items
+    ones = [1] * (len(source.shape) - 1)
+
+    def row(values: tuple[float, ...]) -> Tensor:
+        return torch.tensor(values).reshape(-1, *ones)
+
+    raw = items * row(source.scale) + row(source.offset)
+    return (raw - row(target.offset)) / row(target.scale)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,61 @@
+"""Learning curves of discriminators, from the events of runs: cost on seen and on held-out data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.errors import ConfigError, StoreError
+from remuda.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a run's discriminators; rows are members, columns are rounds."""
+
+    path: Path
+    rounds: npt.NDArray[np.int64]
+    train: npt.NDArray[np.float64]
+    validation: npt.NDArray[np.float64]
+
+    @property
+    def spreads(self) -> npt.NDArray[np.float64]:
+        """Mean |training − validation| of every member: how much it knows its data by heart."""
+        found: npt.NDArray[np.float64] = np.nanmean(np.abs(self.train - self.validation), axis=1)
+        return found
+
+    @property
+    def spread(self) -> float:
+        """Averaged over the members."""
+        return float(self.spreads.mean())
+
+
+def read_costs(path: Path) -> Costs:
+    """The costs in a run's events, of the rounds that all its members have."""
+    folder = RunFolder.open(path)
+    cells = folder.config().cells
+    found: dict[int, dict[int, tuple[float, float]]] = {}
+    for event in folder.events():
+        cost = event.get("cost")
+        if event.get("event") == "round" and cost is not None:
+            try:
+                pair = (_number(cost["train"]), _number(cost["validation"]))
+                found.setdefault(int(event["round"]), {})[int(event["cell"])] = pair
+            except (LookupError, TypeError, ValueError) as error:
+                raise StoreError(f"{path}: an event with a damaged cost: {error!r}") from None
+    rounds = sorted(round for round, costs in found.items() if costs.keys() >= set(range(cells)))
+    if not rounds:
+        raise ConfigError(
+            f"{path}: no discriminator costs in its events; they are recorded where "
+            "data.validation holds items out, e.g. data.validation=1000"
+        )
+    table = np.array([[found[round][cell] for round in rounds] for cell in range(cells)])
+    return Costs(path, np.array(rounds), table[..., 0], table[..., 1])
+
+
+def _number(value: float | None) -> float:
+    # A cost that was no number is null in the events.
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,156 @@
+"""The GANs of a run as its last checkpoint holds them, ready to be asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from remuda.cell import Cell, lineage, lineages_met
+from remuda.config import AnyNetwork, Config, DataSettings
+from remuda.data import NAMED, Dataset, load_dataset
+from remuda.errors import DamagedError, DataError, StoreError
+from remuda.methods import Method, build_method
+from remuda.networks import draw_noise
+from remuda.parcels import Parcel
+from remuda.runtime import with_data_dir
+from remuda.store import RunFolder
+from remuda.streams import tensor_stream
+
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Member:
+    """One GAN of a population, its networks in eval mode."""
+
+    cell: int
+    network: AnyNetwork
+    generator: nn.Module
+    discriminator: nn.Module
+    lineage: str
+    met: frozenset[str]  # lineages of the discriminators that its generator trained against
+
+    @torch.no_grad()
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """Samples of the generator as networks see them, in [-1, 1]."""
+        noise = draw_noise(self.network, count, rng)
+        return torch.cat([self.generator(part) for part in torch.split(noise, _CHUNK)])
+
+
+@dataclass(frozen=True)
+class Population:
+    """All GANs of a run after some round, with the data they were trained on."""
+
+    path: Path
+    config: Config
+    dataset: Dataset
+    round: int
+    members: tuple[Member, ...]
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether every generator only ever met its own discriminator: GANs trained alone."""
+        return all(member.met <= {member.lineage} for member in self.members)
+
+    def draw(self, member: Member, count: int, seed: int, purpose: str) -> Tensor:
+        """Samples of one member, from a stream that no other member shares."""
+        return member.draw(count, tensor_stream(seed, member.cell, self.round, purpose))
+
+
+def load_population(path: Path, data_dir: Path | None = None) -> Population:
+    """The population in the last complete checkpoint of a run, finished or not."""
+    folder = RunFolder.open(path)
+    config = with_data_dir(folder.config(), data_dir)
+    checkpoints = folder.checkpoints()
+    if not checkpoints:
+        raise StoreError(
+            f"{path}: has no complete checkpoint, so there is no population to ask yet; "
+            f"`remuda resume {path}` trains on"
+        )
+    dataset = load_dataset(config.data)
+    method = build_method(config)
+    parcels = folder.load_checkpoint(checkpoints[-1])
+    met = _met(parcels, method)
+    members = []
+    for index in range(config.cells):
+        cell = Cell(index, config, dataset, method.view(dataset, index), judge=None)
+        try:
+            cell.restore(parcels[index])
+        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise DamagedError(
+                f"{checkpoints[-1].path}: cell {index} does not fit the run's configuration: "
+                f"{' '.join(str(error).split())}"
+            ) from None
+        members.append(
+            Member(
+                index,
+                cell.network,
+                cell.gan.generator.network.eval().requires_grad_(False),
+                cell.gan.discriminator.network.eval().requires_grad_(False),
+                _known_as(lineage(parcels[index]), path),
+                frozenset(_known_as(one, path) for one in met[index]),
+            )
+        )
+    return Population(path, config, dataset, checkpoints[-1].round, tuple(members))
+
+
+def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
+    """Items that nobody trained on where there are any, and what they are."""
+    if dataset.validation is not None:
+        return dataset.validation, f"held-out items of {dataset.name}"
+    if settings.source in NAMED and settings.split == "train":
+        changes = {"split": "test", "limit": None}
+        try:
+            test = load_dataset(settings.model_copy(update=changes))
+            return test.items, f"test items of {dataset.name}"
+        except DataError:
+            pass  # a data set without a test split, or its files are not here
+    return dataset.items, f"training items of {dataset.name} (none are held out)"
+
+
+def short_names(paths: list[Path]) -> list[str]:
+    """What to call runs in tables: their folders' names, or as much of the paths as tells apart."""
+    if len({path.name for path in paths}) == len(paths):
+        return [path.name for path in paths]
+    common = os.path.commonpath([path.absolute() for path in paths])
+    return [os.path.relpath(path.absolute(), common) for path in paths]
+
+
+def _met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozenset[str]]:
+    """The lineages of the discriminators that each cell's generator met, or may have met."""
+    own = {cell: lineages_met(parcel) for cell, parcel in parcels.items()}
+    if method.remembers_met:
+        return own
+    known = {cell: own[cell] | {lineage(parcel)} for cell, parcel in parcels.items()}
+    rounds = max(parcel.round for parcel in parcels.values())
+    groups = acquainted(method, method.config.cells, rounds)
+    return {cell: frozenset().union(*(known[other] for other in groups[cell])) for cell in parcels}
+
+
+def acquainted(method: Method, cells: int, rounds: int) -> Mapping[int, frozenset[int]]:
+    """For every cell, those it may have had to do with, directly or through others.
+
+    Where cells read each other's parcels, networks wander: a discriminator may be the copy of one
+    that a generator met at a third cell. So whoever is connected at all counts as met.
+    """
+    groups = {cell: {cell} for cell in range(cells)}
+    for round in range(1, rounds + 1):
+        for cell in range(cells):
+            for peer in method.peers(cell, round):
+                if groups[peer] is not groups[cell]:
+                    groups[cell] |= groups[peer]
+                    for other in groups[cell]:
+                        groups[other] = groups[cell]
+        if len(groups[0]) == cells:
+            break
+    return {cell: frozenset(group) for cell, group in groups.items()}
+
+
+def _known_as(name: str, path: Path) -> str:
+    """A lineage's name among those of other runs, as `init_from` writes it too."""
+    return name if "/" in name else f"{path.resolve().name}/{name}"

@@ -1,0 +1,140 @@
+"""GAM and GAM-II: generators judged by discriminators they never trained against.
+
+GAM compares two models (Im et al. 2016), GAM-II any number (Im, Ma, Kim and Taylor 2017). Both
+start from the battle matrix E, in which E[i, j] is the share of generator j's samples that
+discriminator i calls real. Everything here is a function of that matrix and of who met whom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from remuda.errors import ConfigError
+
+Exclusion = Literal["seen", "block"]
+EXCLUSIONS: tuple[Exclusion, ...] = ("seen", "block")
+# How alike two discriminators' errors on real data must be for GAM to trust them.
+TOLERANCE = 0.1
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One GAN of a battle: the run it is of, its discriminator, and those its generator met."""
+
+    block: int
+    lineage: str  # travels with the discriminator when GANs swap them
+    met: frozenset[str]  # lineages that the generator trained against
+
+
+@dataclass(frozen=True)
+class Verdict2:
+    """What GAM-II says of one generator; NaN where no judge is left."""
+
+    average: float
+    worst: float
+    judges: int
+
+
+@torch.no_grad()
+def share_called_real(discriminator: nn.Module, samples: Tensor) -> float:
+    """How many of the samples a discriminator takes for real: one entry of the battle matrix.
+
+    In eval mode, or the batch that is judged would change the verdict; the mode is put back.
+    """
+    was_training = discriminator.training
+    discriminator.eval()
+    try:
+        real = sum(int((discriminator(part) > 0).sum()) for part in torch.split(samples, _CHUNK))
+    finally:
+        discriminator.train(was_training)
+    return real / len(samples)
+
+
+def may_judge(contenders: Sequence[Contender], exclusion: Exclusion) -> Tensor:
+    """Boolean [i, j]: whether discriminator i may judge generator j.
+
+    `seen` bars the discriminators that the generator trained against; `block` bars all of its run.
+    """
+    if exclusion not in EXCLUSIONS:
+        raise ConfigError(f"exclusion={exclusion}: unknown; allowed: {', '.join(EXCLUSIONS)}")
+    return torch.tensor(
+        [
+            [
+                judge.lineage not in maker.met
+                if exclusion == "seen"
+                else judge.block != maker.block
+                for maker in contenders
+            ]
+            for judge in contenders
+        ]
+    )
+
+
+def gam2(shares: Tensor, allowed: Tensor) -> list[Verdict2]:
+    """GAM-II of every generator: the mean and the least of its judges' shares; higher is better."""
+    verdicts = []
+    for column, judges in zip(shares.double().T, allowed.T, strict=True):
+        heard = column[judges]
+        if len(heard) == 0:
+            verdicts.append(Verdict2(math.nan, math.nan, 0))
+        else:
+            verdicts.append(Verdict2(heard.mean().item(), heard.min().item(), len(heard)))
+    return verdicts
+
+
+def best(verdicts: Sequence[Verdict2]) -> int | None:
+    """The generator with the highest average, the first of equals; None where none was judged."""
+    judged = [place for place, one in enumerate(verdicts) if not math.isnan(one.average)]
+    return max(judged, key=lambda place: verdicts[place].average, default=None)
+
+
+def helps(single: Sequence[float], population: Sequence[float]) -> str:
+    """What a population's averages say beside those of GANs trained alone.
+
+    It helps when its best member beats the best single GAN, strongly when its worst member does.
+    """
+    if not single or not population or any(map(math.isnan, (*single, *population))):
+        return "unknown"
+    if min(population) > max(single):
+        return "strongly helps"
+    return "helps" if max(population) > max(single) else "does not help"
+
+
+@dataclass(frozen=True)
+class Duel:
+    """GAM between two models: who wins, and the two ratios that say so."""
+
+    test_ratio: float  # of the discriminators' errors on real data; about 1 in a fair duel
+    sample_ratio: float  # of their errors on the other's samples; below 1 model 1 is the better
+    winner: int | None  # 1, 2, or None for a tie
+
+
+def duel(
+    real_errors: tuple[float, float],
+    fooled: tuple[float, float],
+    tolerance: float = TOLERANCE,
+) -> Duel:
+    """GAM. `real_errors` are the shares of real data that D1 and D2 take for made.
+
+    `fooled` are the shares of G2's samples that D1 takes for real, and of G1's that D2 does.
+    """
+    test_ratio, sample_ratio = _ratio(*real_errors), _ratio(*fooled)
+    fair = 0 < test_ratio < math.inf and abs(math.log(test_ratio)) < tolerance
+    winner = None
+    if fair and sample_ratio != 1:
+        winner = 1 if sample_ratio < 1 else 2
+    return Duel(test_ratio, sample_ratio, winner)
+
+
+def _ratio(above: float, below: float) -> float:
+    if below == 0:
+        # Two that never err are alike.
+        return 1.0 if above == 0 else math.inf
+    return above / below

@@ -1,0 +1,92 @@
+"""What a family of networks is, and the layers and first weights that families share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from remuda.config.schema import Settings
+
+Shape = tuple[int, ...]
+S = TypeVar("S", bound=Settings)
+
+_SLOPE = 0.2  # of every LeakyReLU
+_DCGAN_STD = 0.02
+_POWER_ITERATIONS = 15  # before the first step, as many as PyTorch itself takes
+_GLOBAL_RNG = Lock()  # two threads that save and restore it by turns would change it
+
+Norm = nn.modules.batchnorm._BatchNorm
+Weighted = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
+
+
+@dataclass(frozen=True)
+class Family(Generic[S]):
+    """How one family checks an item's shape, builds its two networks and gives them weights.
+
+    The builders run on the meta device, where constructors draw nothing; `initialise` then fills
+    every weight from the stream it is given (batch-norm layers are already filled).
+    """
+
+    check_shape: Callable[[S, Shape], None]
+    generator: Callable[[S, Shape], nn.Module]
+    discriminator: Callable[[S, Shape], nn.Module]
+    initialise: Callable[[Weighted, torch.Generator], None]
+
+
+def leaky() -> nn.Module:
+    return nn.LeakyReLU(_SLOPE, inplace=True)
+
+
+def uniform_weights(layer: Weighted, rng: torch.Generator) -> None:
+    """PyTorch's own law for nn.Linear."""
+    bound = 1 / math.sqrt(layer.weight.shape[1])
+    for parameter in layer.parameters():
+        parameter.uniform_(-bound, bound, generator=rng)
+
+
+def normal_weights(layer: Weighted, rng: torch.Generator) -> None:
+    """Radford's N(0, 0.02), biases zero."""
+    layer.weight.normal_(0.0, _DCGAN_STD, generator=rng)
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+@torch.no_grad()
+def fill(
+    network: nn.Module,
+    initialise: Callable[[Weighted, torch.Generator], None],
+    rng: torch.Generator,
+) -> nn.Module:
+    """Give a network built on the meta device memory, and every tensor of it a value."""
+    network.to_empty(device=rng.device)
+    for norm in network.modules():
+        if isinstance(norm, Norm):
+            norm.reset_running_stats()
+            norm.weight.normal_(1.0, _DCGAN_STD, generator=rng)
+            norm.bias.zero_()
+    for layer in weight_layers(network):
+        initialise(layer, rng)
+    return network
+
+
+def weight_layers(network: nn.Module) -> list[Weighted]:
+    return [layer for layer in network.modules() if isinstance(layer, Weighted)]
+
+
+@torch.no_grad()
+def normalise(layer: nn.Module, rng: torch.Generator) -> None:
+    """Add spectral norm, the singular vectors it tracks drawn from `rng` and near the true ones."""
+    with _GLOBAL_RNG, torch.random.fork_rng(devices=[]):
+        spectral_norm(layer)  # draws from the global RNG; what it drew is replaced below
+    for vector in layer.buffers():
+        vector.normal_(generator=rng)
+        vector /= torch.linalg.vector_norm(vector)
+    for _ in range(_POWER_ITERATIONS):
+        _ = layer.weight  # reading the weight in training mode takes one power iteration
