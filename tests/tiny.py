@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from remuda.clock import Clock
 from remuda.comm import MemoryExchange
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
-from remuda.methods import RoundReport, build_method
+from remuda.methods import METHODS, RoundReport, build_method, resolved
 from remuda.metrics import Extractor, Features, Judge
 from remuda.parcels import Parcel
 
@@ -35,6 +36,12 @@ def tiny_dataset(count: int = 24, side: int = 8, labels: bool = False, seed: int
     """Random grey images in [-1, 1]; with labels, 0 and 1 by turns."""
     pixels = np.random.default_rng(seed).uniform(-1, 1, (count, side, side)).astype(np.float32)
     return dataset_from_array(pixels, np.arange(count) % 2 if labels else None)
+
+
+def labelled(dataset: Dataset, classes: int = 4) -> Dataset:
+    """The same items with labels by turns: as many as a 2x2 grid has cells."""
+    labels = torch.arange(len(dataset)) % classes
+    return replace(dataset, labels=labels, label_names=tuple(map(str, range(classes))))
 
 
 def tiny_config(**changes: Any) -> Config:
@@ -96,8 +103,10 @@ class Population:
     def __init__(
         self, config: Config, dataset: Dataset | None = None, judge: Judge | None = None
     ) -> None:
-        self.config = config
         self.dataset = dataset or tiny_dataset()
+        if METHODS[config.method.name].labelled and self.dataset.labels is None:
+            self.dataset = labelled(self.dataset)
+        self.config = config = resolved(config, self.dataset)
         self.method = build_method(config)
         self.comm = Letters()
         self.round = 0

@@ -16,10 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from remuda.augment import augmented
 from remuda.config import AnyNetwork, Config, TrainingSettings
 from remuda.data import Dataset
+from remuda.devices import Devices
 from remuda.metrics import Assessment, Judge
-from remuda.networks import build_discriminator, build_generator, draw_noise
+from remuda.networks import (
+    build_discriminator,
+    build_generator,
+    draw_noise,
+    judged,
+    label_count,
+    made,
+    set_stream,
+)
 from remuda.objectives import (
     OBJECTIVES,
     clip_weights,
@@ -103,7 +113,7 @@ class Individual:
         self.optimizer.state.clear()
         for name, parameter in self.network.named_parameters():
             state = {
-                key: tensors[f"adam.{key}.{name}"].clone()
+                key: tensors[f"adam.{key}.{name}"].clone().to(parameter.device)
                 for key in ("step", "exp_avg", "exp_avg_sq")
                 if f"adam.{key}.{name}" in tensors
             }
@@ -159,7 +169,8 @@ class Blur:
     def __call__(self, items: Tensor) -> Tensor:
         if self.sigma == 0:
             return items
-        return items + self.sigma * torch.randn(items.shape, generator=self.rng)
+        noise = torch.randn(items.shape, generator=self.rng).to(items.device)
+        return items + self.sigma * noise
 
 
 @dataclass
@@ -173,6 +184,7 @@ class Cell:
     judge: Judge | None
     network: AnyNetwork = field(init=False)  # its own: members of a population may differ
     training: TrainingSettings = field(init=False)
+    devices: Devices = field(init=False)
     gan: Gan = field(init=False)
     round: int = 0
     memory: dict[str, Any] = field(default_factory=dict)  # the method's own state, plain JSON
@@ -182,16 +194,17 @@ class Cell:
     def __post_init__(self) -> None:
         self.network = self.config.network_of(self.index)
         self.training = self.config.training_of(self.index)
+        self.devices = Devices.of(self.config.devices)
         self.gan = self._new_gan()
         self.assess()
 
     def _new_gan(self) -> Gan:
         training, shape = self.training, self.dataset.shape
         networks = (
-            build(self.network, shape, self._tensor_stream(purpose, round=0))
-            for build, purpose in (
-                (build_generator, "init-generator"),
-                (build_discriminator, "init-discriminator"),
+            build(self.network, shape, self._tensor_stream(purpose, round=0)).to(device)
+            for build, purpose, device in (
+                (build_generator, "init-generator", self.devices.generator),
+                (build_discriminator, "init-discriminator", self.devices.discriminator),
             )
         )
         return Gan(
@@ -223,12 +236,22 @@ class Cell:
 
     def real_batch(self, purpose: str) -> Tensor:
         """One batch of this cell's data, for judging rather than training."""
-        size = self.training.batch_size
-        picked = self.choices(purpose).choice(len(self.view), size, replace=False)
+        picked = self.choices(purpose).choice(len(self.view), self.batch_size, replace=False)
         return self.dataset.items[self.view[torch.from_numpy(picked)]]
 
     def noise_batch(self, purpose: str) -> Tensor:
-        return self.latent(self.training.batch_size, self._tensor_stream(purpose))
+        return self.latent(self.batch_size, self._tensor_stream(purpose))
+
+    @property
+    def batch_size(self) -> int:
+        """As configured, or all of a view that is smaller than that."""
+        return min(self.training.batch_size, len(self.view))
+
+    def _labels(self, picked: Tensor) -> Tensor | None:
+        """The labels of these items, where the networks are told them."""
+        if not label_count(self.network) or self.dataset.labels is None:
+            return None
+        return self.dataset.labels.index_select(0, picked)
 
     # -------------------------------------------------------------------------- training
 
@@ -246,6 +269,7 @@ class Cell:
         )
         noise = self._tensor_stream("training-noise")
         penalty_noise = self._tensor_stream("gradient-penalty")
+        augment = self._augmentation()
         blur = Blur(
             settings.noise_in(self.round, self.config.rounds), self._tensor_stream("input-noise")
         )
@@ -253,33 +277,40 @@ class Cell:
         discriminator_opponents = [generator.network, *rivals.generators]
         generator.network.train()
         discriminator.network.train()
+        set_stream(discriminator.network, self._tensor_stream("dropout"))
         generator_losses: list[Tensor] = []
         discriminator_losses: list[Tensor] = []
 
         for number, picked in enumerate(batches):
-            real = blur(self.dataset.items.index_select(0, picked))
+            items = self.dataset.items.index_select(0, picked)
+            real, labels = blur(self.devices.to_discriminator(items)), self._labels(picked)
             if number % (settings.skip_n_disc_steps + 1) == 0:
                 opponent = discriminator_opponents[draws[number, 0]]
                 with torch.no_grad():
-                    fake = blur(opponent(self.latent(len(real), noise)))
-                loss = self._discriminator_loss(discriminator, real, fake, penalty_noise)
+                    fake = blur(self._made(opponent, len(real), noise, labels))
+                loss = self._discriminator_loss(
+                    discriminator, augment(real), augment(fake), labels, penalty_noise
+                )
                 discriminator.step(loss)
                 if settings.objective == "wasserstein" and settings.lipschitz == "clip":
                     clip_weights(discriminator.network, settings.clip)
                 discriminator_losses.append(loss.detach())
             if (number + 1) % settings.n_critic == 0:
                 judge = generator_opponents[draws[number, 1]]
-                fake_logits = judge(blur(generator.network(self.latent(len(real), noise))))
+                fake = blur(self._made(generator.network, len(real), noise, labels))
+                fake_logits, surprise = self._judged(judge, augment(fake), labels)
                 real_logits = None
                 if needs_real(generator.loss):
                     with torch.no_grad():
-                        real_logits = judge(real)
+                        real_logits, _ = self._judged(judge, augment(real), labels)
                 loss = generator_loss(generator.loss, fake_logits, real_logits)
+                loss = loss if surprise is None else loss + surprise.mean()
                 generator.step(loss)
                 generator_losses.append(loss.detach())
             if self.tick is not None and number % 20 == 19:
                 self.tick(number + 1, len(batches))
 
+        set_stream(discriminator.network, None)
         return Losses(
             _mean(generator_losses),
             _mean(discriminator_losses),
@@ -287,13 +318,27 @@ class Cell:
             batches.numel(),
         )
 
+    def _made(
+        self, network: nn.Module, count: int, noise: torch.Generator, labels: Tensor | None
+    ) -> Tensor:
+        """What a generator makes, brought to where the discriminator is."""
+        told = None if labels is None else self.devices.to_generator(labels)
+        latent = self.devices.to_generator(self.latent(count, noise))
+        return self.devices.to_discriminator(made(network, latent, told))
+
+    def _judged(
+        self, network: nn.Module, items: Tensor, labels: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        told = None if labels is None else self.devices.to_discriminator(labels)
+        return judged(network, items, told)
+
     def _batches(self) -> Tensor:
         """Indices of this round's batches: epochs of the view, each in an order of its own.
 
         Rounds that are no whole epochs go on where the last one stopped, so however a run is cut
         into rounds, a cell sees the same batches.
         """
-        size = self.training.batch_size
+        size = self.batch_size
         per_epoch = len(self.view) // size
         wanted = self.config.round_batches(len(self.view))
         start = (self.round - 1) * wanted
@@ -308,16 +353,33 @@ class Cell:
         order = torch.from_numpy(np.concatenate(orders)[skipped : skipped + wanted * size])
         return self.view[order].reshape(wanted, size)
 
+    def _augmentation(self) -> Callable[[Tensor], Tensor]:
+        """What happens to every image before a discriminator sees it while training."""
+        kinds, stream = self.training.augment, self._tensor_stream("augment")
+        return lambda images: augmented(images, kinds, stream)
+
     def _discriminator_loss(
-        self, discriminator: Individual, real: Tensor, fake: Tensor, noise: torch.Generator
+        self,
+        discriminator: Individual,
+        real: Tensor,
+        fake: Tensor,
+        labels: Tensor | None,
+        noise: torch.Generator,
     ) -> Tensor:
         settings, network = self.training, discriminator.network
-        real_logits, fake_logits = _judge_both(network, real, fake)
+        labels = None if labels is None else self.devices.to_discriminator(labels)
+        real_logits, fake_logits, surprise = _judge_both(network, real, fake, labels)
         loss = discriminator_loss(discriminator.loss, real_logits, fake_logits)
+        if surprise is not None:  # AC-GAN: of real and made images alike
+            loss = loss + surprise
+
+        def logits(items: Tensor) -> Tensor:
+            return judged(network, items, labels)[0]
+
         if settings.objective == "wasserstein" and settings.lipschitz == "gradient_penalty":
-            loss = loss + settings.penalty * gradient_penalty(network, real, fake, noise)
+            loss = loss + settings.penalty * gradient_penalty(logits, real, fake, noise)
         elif settings.objective == "relativistic" and settings.gamma > 0:
-            loss = loss + settings.gamma * r1_r2(network, real, fake)
+            loss = loss + settings.gamma * r1_r2(logits, real, fake)
         return loss
 
     # -------------------------------------------------------------------------- judging
@@ -325,9 +387,13 @@ class Cell:
     def images(self, count: int, purpose: str) -> Tensor:
         """Samples of the centre's generator in this round."""
         network = self.gan.generator.network.eval()
+        # Labels in the shares they have in the data.
+        some = self.choices(f"{purpose}-labels").choice(len(self.view), count)
+        labels = self._labels(self.view[torch.from_numpy(some)])
+        told = None if labels is None else self.devices.to_generator(labels)
+        latent = self.devices.to_generator(self.latent(count, self._tensor_stream(purpose)))
         with torch.no_grad():
-            samples: Tensor = network(self.latent(count, self._tensor_stream(purpose)))
-        return samples
+            return self.devices.home(made(network, latent, told))
 
     def assess(self) -> Assessment | None:
         """Score samples of the centre's generator, where an extractor fits the data."""
@@ -351,9 +417,10 @@ class Cell:
         judge = self.gan.discriminator
         network = judge.network.eval()
         with torch.no_grad():
-            fake_logits = network(fake)
+            there = self.devices.to_discriminator
+            fake_logits = network(there(fake))
             return {
-                name: float(discriminator_loss(judge.loss, network(items), fake_logits))
+                name: float(discriminator_loss(judge.loss, network(there(items)), fake_logits))
                 for name, items in (
                     ("train", self.dataset.items[self.view[torch.from_numpy(seen)]]),
                     ("validation", held_out[torch.from_numpy(unseen)]),
@@ -367,7 +434,7 @@ class Cell:
         tensors: dict[str, Tensor] = {}
         for role, individual in _roles(self.gan):
             for name, value in individual.tensors().items():
-                tensors[f"{role}.{name}"] = value.detach().clone()
+                tensors[f"{role}.{name}"] = self.devices.home(value.detach()).clone()
         if self.assessment is not None:
             for name, value in self.assessment.tensors().items():
                 tensors[f"{ASSESSMENT}{name}"] = value
@@ -453,12 +520,22 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _judge_both(network: nn.Module, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits of real and fake: in one pass, unless batch statistics would mix the two."""
+def _judge_both(
+    network: nn.Module, real: Tensor, fake: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits of real and fake: in one pass, unless batch statistics would mix the two.
+
+    And how wrong an auxiliary classifier is about both, where there is one.
+    """
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules()):
-        return network(real), network(fake)
-    logits = network(torch.cat((real, fake)))
-    return logits[: len(real)], logits[len(real) :]
+        parts = [judged(network, real, labels), judged(network, fake, labels)]
+        surprises = [surprise for _, surprise in parts if surprise is not None]
+        wrong = torch.cat(surprises).mean() if surprises else None
+        return parts[0][0], parts[1][0], wrong
+    both = None if labels is None else torch.cat((labels, labels))
+    logits, surprise = judged(network, torch.cat((real, fake)), both)
+    wrong = None if surprise is None else surprise.mean()
+    return logits[: len(real)], logits[len(real) :], wrong
 
 
 def _mean(losses: Sequence[Tensor]) -> float:

@@ -396,6 +396,10 @@ def sample(
     run: RunPath,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="how many samples")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    label: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="only of this label, by name or number; default: all, as in the data"),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="a .png sheet, or an .npy array")
     ] = Path("samples.png"),
@@ -407,7 +411,7 @@ def sample(
     from remuda.files import write_atomically
     from remuda.pictures import sheet
 
-    samples = load(run).sample(count, seed)
+    samples = load(run).sample(count, seed, label)
     if output.suffix == ".png":
         content = sheet(samples)
     else:
@@ -427,14 +431,28 @@ def score(
     run: RunPath,
     metrics: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[METRIC]...", help="fid, fid_logits, is, tvd; all by default"),
+        typer.Argument(
+            metavar="[METRIC]...",
+            help="fid, fid_logits, is, tvd, kid, pr (precision and recall), dc (density and "
+            "coverage); by default the first four, or fid and kid by Inception",
+        ),
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
-    real: Annotated[int, typer.Option("--real", min=20, help="real images, at most")] = 60_000,
+    real: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--real", min=20, help="real images at most: 60000, or 10000 by Inception"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
     extractor: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="digits, to score any 28x28 grey images; default: as in training"),
+        typer.Option(
+            help="digits (28x28 grey images), cifar (32x32 colour images), inception or "
+            "inception-64 (any images); default: as in training"
+        ),
+    ] = None,
+    weights: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Inception-v3 as .npz or .safetensors; default: from the data folder"),
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
@@ -446,28 +464,28 @@ def score(
 
     Points with known modes are scored by how the samples cover them.
     """
-    from remuda.config import suggest
-    from remuda.metrics import METRICS, Coverage
-
-    wanted = list(metrics or METRICS)
-    for metric in wanted:
-        if metric not in METRICS:
-            hint = suggest(metric, METRICS) or ";"
-            raise ConfigError(f"{metric}: unknown metric{hint} allowed: {', '.join(METRICS)}")
     if output is not None:
         analysis.check_png(output)
-    from rich.console import Console
-
     from remuda import api
+    from remuda.metrics import Coverage
+    from remuda.view import scoring
 
-    with Console(stderr=True).status("scoring"):
+    with scoring() as progress:
         scores = api.score(
-            run, samples=count, real=real, seed=seed, extractor=extractor, data_dir=data_dir
+            run,
+            metrics or (),
+            samples=count,
+            real=real,
+            seed=seed,
+            extractor=extractor,
+            weights=weights,
+            data_dir=data_dir,
+            progress=progress,
         )
     if isinstance(scores, Coverage):
         analysis.show_coverage(run, scores, metrics, output)
         return
-    for line in scores.lines(wanted):
+    for line in scores.lines():
         print(line)
     if output is not None:
         analysis.draw_classes(run, scores, output)
@@ -526,6 +544,50 @@ def runs(
 
 
 app.add_typer(analysis.app)  # gam, ais, tsne, curves
+
+
+# ---------------------------------------------------------------------------- data
+
+
+@app.command()
+def anova(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA [KEY=VALUE]...",
+            help="a data set or a path as in data.source, then settings such as data.size=32",
+        ),
+    ],
+    data_dir: DataDir = None,
+) -> None:
+    """Show whether the labels of a data set tell its items apart: ANOVA, channel by channel.
+
+    The first column is the statistic of the articles on class-parallel training, which mixes
+    pixels and images; F, p and η² are the usual analysis of the images' mean values.
+    """
+    source, *settings = words
+    settings.insert(0, f"data.source={json.dumps(source)}")
+    chosen = _load(settings, data_dir)
+    from rich.console import Console
+    from rich.table import Table
+
+    from remuda.data import load_dataset
+    from remuda.metrics import anova as analyse
+
+    dataset = load_dataset(chosen.data)
+    found = analyse(dataset.items, dataset.labels, dataset.name)
+    print(f"{found.data}: {found.items} items, {found.classes} classes")
+    kinds = {1: ("grey",), 3: ("red", "green", "blue")} if dataset.is_images else {}
+    names = kinds.get(len(found.channels)) or tuple(map(str, range(len(found.channels))))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("channel", "papers' statistic", "F of image means", "p", "η²"):
+        table.add_column(title, justify="left" if title == "channel" else "right")
+    for name, part in zip(names, found.channels, strict=True):
+        chance = f"{part.p:.2g}" if part.p > 0 else "< 1e-300"
+        figures = (f"{part.papers:.2f}", f"{part.f:.1f}", chance, f"{part.eta_squared:.3f}")
+        table.add_row(name, *figures)
+    Console().print(table)
+    print(found.meaning)
 
 
 # ---------------------------------------------------------------------------- configuration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from remuda.config import AnyNetwork
 from remuda.config.schema import NetworkSettings
+from remuda.data import find_label
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, read_json, to_json, write_atomically, write_json
-from remuda.networks import draw_noise, generator_skeleton
+from remuda.networks import draw_noise, generator_skeleton, made
 from remuda.streams import choice_stream, tensor_stream
 
 FORMAT = 1
@@ -36,6 +37,20 @@ class Member:
     weight: float
     state: Mapping[str, Tensor]
     network: AnyNetwork | None = None  # null: that of the ensemble
+    label: int | None = None  # the one label it makes, if it was trained on one
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of what an ensemble makes: their names, and how often each is drawn."""
+
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        fits = len(self.names) == len(self.shares) > 0 and min(self.shares) >= 0
+        if not fits or not math.isclose(sum(self.shares), 1, abs_tol=1e-6):
+            raise ValueError(f"{len(self.names)} labels do not go with shares {self.shares}")
 
 
 @dataclass(frozen=True)
@@ -48,38 +63,83 @@ class Ensemble:
     scale: tuple[float, ...] = (0.5,)
     offset: tuple[float, ...] = (0.5,)
     about: Mapping[str, Any] = field(default_factory=dict)
+    labels: Labels | None = None  # where its items can be asked for by label
 
     def __post_init__(self) -> None:
         weights = [member.weight for member in self.members]
         if not weights or min(weights) < 0 or not math.isclose(sum(weights), 1, abs_tol=1e-6):
             raise ValueError(f"mixture weights must be at least 0 and sum to 1, not {weights}")
 
-    def sample(self, count: int, seed: int = 0) -> npt.NDArray[np.float32]:
-        """`count` samples in the data's own units: images as floats in [0, 1], NCHW."""
-        raw = self.rescale(self.draw(count, seed)).numpy()
+    def sample(
+        self, count: int, seed: int = 0, label: int | str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """`count` samples in the data's own units: images as floats in [0, 1], NCHW.
+
+        `label`, a name or a number, asks for samples of one label; without it labels come as often
+        as in the data.
+        """
+        raw = self.rescale(self.draw(count, seed, label)).numpy()
         return raw if len(self.shape) == 1 else raw.clip(0.0, 1.0)
 
-    def draw(self, count: int, seed: int = 0) -> Tensor:
+    def draw(self, count: int, seed: int = 0, label: int | str | None = None) -> Tensor:
         """Samples as the networks see them, in [-1, 1]."""
+        return self.draw_labelled(count, seed, label)[0]
+
+    def draw_labelled(
+        self, count: int, seed: int = 0, label: int | str | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Samples, and the label of each where the ensemble knows labels."""
         if count < 1:
             raise ConfigError(f"count={count}: not allowed; allowed: a whole number at least 1")
         if seed < 0:
             raise ConfigError(f"seed={seed}: not allowed; allowed: a whole number at least 0")
-        weights = np.asarray([member.weight for member in self.members])
+        wanted = None if label is None else self._find_label(label)
+        weights = self._weights(wanted)
         picks = choice_stream(seed, 0, 0, "ensemble-members").choice(
             len(weights), count, p=weights / weights.sum()
         )
+        labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
         # Members with equal networks share a draw, of which each takes its rows.
         noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
         samples = torch.empty(count, *self.shape)
         for place, network in enumerate(self.networks()):
             latent = noise[self.network_of(self.members[place])]
-            wanted = torch.from_numpy(np.flatnonzero(picks == place))
-            for part in torch.split(wanted, _CHUNK):
+            own_rows = torch.from_numpy(np.flatnonzero(picks == place))
+            for part in torch.split(own_rows, _CHUNK):
+                told = None if labels is None else labels[part]
                 with torch.no_grad():
-                    samples[part] = network(latent[part])
-        return samples
+                    samples[part] = made(network, latent[part], told)
+        return samples, labels
+
+    def _find_label(self, label: int | str) -> int:
+        if self.labels is None:
+            raise ConfigError(
+                f"label={label}: this ensemble knows no labels; allowed: none, or a run of "
+                "method=class_parallel or with network.condition"
+            )
+        return find_label(label, self.labels.names, f"label={label}", "this ensemble")
+
+    def _weights(self, label: int | None) -> npt.NDArray[np.float64]:
+        """How often each member is asked, given a label."""
+        weights = np.asarray([member.weight for member in self.members])
+        own = np.asarray([member.label in (None, label) for member in self.members])
+        return weights if label is None else np.where(own, weights, 0.0)
+
+    def _draw_labels(
+        self, picks: npt.NDArray[np.int64], seed: int, label: int | None
+    ) -> Tensor | None:
+        """Each sample's label: its generator's, or for those that are told one, drawn from p(y)."""
+        if self.labels is None:
+            return None
+        rng = choice_stream(seed, 0, 0, "ensemble-labels")
+        shares = np.asarray(self.labels.shares)
+        drawn = rng.choice(len(shares), len(picks), p=shares / shares.sum())
+        if label is not None:
+            drawn[:] = label
+        own = [-1 if member.label is None else member.label for member in self.members]
+        of_member = np.asarray(own)[picks]
+        return torch.from_numpy(np.where(of_member >= 0, of_member, drawn))
 
     def network_of(self, member: Member) -> AnyNetwork:
         return member.network or self.network
@@ -123,11 +183,18 @@ class Ensemble:
             "sha256": digest(content),
             "about": dict(self.about),
         }
+        if self.labels is not None:
+            description["labels"] = {
+                "names": list(self.labels.names),
+                "shares": list(self.labels.shares),
+            }
         write_atomically(folder / "README.md", self._card().encode())
         write_json(folder / CONFIG_FILE, description)
 
     def _entry(self, member: Member) -> dict[str, Any]:
         entry: dict[str, Any] = {"cell": member.cell, "weight": member.weight}
+        if member.label is not None:
+            entry["label"] = member.label
         if self.network_of(member) != self.network:
             entry["network"] = self.network_of(member).model_dump(mode="json")
         return entry
@@ -140,9 +207,7 @@ class Ensemble:
             f"- items: {'x'.join(map(str, self.shape))}; network: {', '.join(families)}",
             *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
             "",
-            "| cell | weight |",
-            "|---|---|",
-            *(f"| {member.cell} | {member.weight:.4f} |" for member in self.members),
+            *self._table(),
             "",
             "```python",
             "import remuda",
@@ -150,6 +215,22 @@ class Ensemble:
             "```",
         ]
         return "\n".join(lines) + "\n"
+
+    def _table(self) -> list[str]:
+        """Which cells, how often; and which labels there are to ask for."""
+        if self.labels is None:
+            rows = [f"| {member.cell} | {member.weight:.4f} |" for member in self.members]
+            return ["| cell | weight |", "|---|---|", *rows]
+        named = zip(self.labels.names, self.labels.shares, strict=True)
+        cells = dict.fromkeys(range(len(self.labels.names)), "all")
+        cells |= {
+            member.label: str(member.cell) for member in self.members if member.label is not None
+        }
+        rows = [
+            f"| {label} | {name} | {share:.4f} | {cells[label]} |"
+            for label, (name, share) in enumerate(named)
+        ]
+        return ["| label | name | share | cell |", "|---|---|---|---|", *rows]
 
 
 def load_ensemble(folder: Path) -> Ensemble:
@@ -181,6 +262,7 @@ def load_ensemble(folder: Path) -> Ensemble:
                 float(entry["weight"]),
                 state,
                 _NETWORK.validate_python(entry["network"]) if "network" in entry else None,
+                int(entry["label"]) if "label" in entry else None,
             )
             for entry, state in zip(description["members"], states, strict=True)
         )
@@ -194,6 +276,7 @@ def load_ensemble(folder: Path) -> Ensemble:
             tuple(float(value) for value in description["scale"]),
             tuple(float(value) for value in description["offset"]),
             dict(description.get("about", {})),
+            _read_labels(description, members),
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -211,6 +294,19 @@ def load_ensemble(folder: Path) -> Ensemble:
         raise StoreError(f"{path}: not a valid ensemble: {error}") from None
     except safetensors.SafetensorError as error:
         raise StoreError(f"{model}: not a safetensors file: {error}") from None
+
+
+def _read_labels(description: Mapping[str, Any], members: Sequence[Member]) -> Labels | None:
+    own = {member.label for member in members if member.label is not None}
+    if "labels" not in description:
+        if own:
+            raise ValueError("its members have labels without names")
+        return None
+    entry = description["labels"]
+    labels = Labels(tuple(map(str, entry["names"])), tuple(map(float, entry["shares"])))
+    if not own <= set(range(len(labels.names))):
+        raise ValueError(f"a member's label is none of 0 to {len(labels.names) - 1}")
+    return labels
 
 
 _NETWORK: TypeAdapter[Any] = TypeAdapter(NetworkSettings)

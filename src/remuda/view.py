@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import Progress
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +26,7 @@ from remuda.tables import NARROW, workers_line, workers_table
 
 _WIDE = 110  # columns for the whole table
 _MOST_UNWELL = 5  # workers that are shown one by one
+_LONG = 10.0  # seconds of scoring that are announced in a log, too
 METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
 
 
@@ -54,6 +57,8 @@ class View(Observer):
         self.unit = "images" if run.dataset.is_images else "points"
         self._say(describe(run))
         self._say(f"run folder {path}")
+        for warning in run.warnings:
+            self.warned(warning)
         if round:
             self._say(f"continuing after round {round}")
 
@@ -260,6 +265,31 @@ _COLUMNS = (
 def make_view(console: Console, plain: bool = False) -> View:
     """The live table on a terminal, plain lines elsewhere."""
     return PlainView(console) if plain or not console.is_terminal else LiveView(console)
+
+
+class ScoringBar:
+    """How far the scoring of a run is: a bar on a terminal, one line elsewhere if it takes long."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        self._console = console
+        self._bar = bar
+        self._task = bar.add_task("loading", total=None)
+
+    def started(self, images: int, seconds: float) -> None:
+        if seconds > _LONG or self._console.is_terminal:
+            self._console.print(f"looking at {images:,} images, about {duration(seconds)}")
+        self._bar.update(self._task, description="scoring", total=images)
+
+    def advanced(self, images: int) -> None:
+        self._bar.advance(self._task, images)
+
+
+@contextmanager
+def scoring() -> Iterator[ScoringBar]:
+    """A bar on the error stream for as long as a run is scored."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield ScoringBar(console, bar)
 
 
 def describe(run: Run) -> str:

@@ -60,7 +60,8 @@ def test_auto_takes_the_extractor_that_fits() -> None:
     auto = settings("auto")
     assert extractor_for(auto, "mnist", (1, 28, 28)) is load_extractor("digits")
     assert extractor_for(auto, "my/clothes.npz", (1, 28, 28)) is None
-    assert extractor_for(auto, "cifar10", (3, 32, 32)) is None
+    assert extractor_for(auto, "cifar10", (3, 32, 32)) is load_extractor("cifar")
+    assert extractor_for(auto, "cifar100", (3, 32, 32)) is None
     assert extractor_for(auto, "r15.txt", (2,)) is None
     assert extractor_for(settings("none"), "mnist", (1, 28, 28)) is None
 
@@ -75,6 +76,15 @@ def test_the_shipped_file_is_small_and_described() -> None:
     assert DIGITS.stat().st_size < 1_000_000
     assert (card.name, card.scaling, card.shape) == ("digits-cnn-1", "[-1, 1]", (1, 28, 28))
     assert card.accuracy >= 0.99
+
+
+def test_the_shipped_cifar_classifier_is_small_and_described() -> None:
+    path = WEIGHTS / "cifar.safetensors"
+    _, card = read_classifier(path, "cifar")
+    assert path.stat().st_size < 1_000_000
+    assert (card.name, card.scaling, card.shape) == ("cifar-cnn-1", "[-1, 1]", (3, 32, 32))
+    seen = load_extractor("cifar")(torch.zeros(3, 3, 32, 32))
+    assert (seen.features.shape, seen.logits.shape) == ((3, 64), (3, 10))
 
 
 def test_a_classifier_survives_its_file(tmp_path: Path) -> None:

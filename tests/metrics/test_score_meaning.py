@@ -1,5 +1,7 @@
 """What the scores mean, on digits: real beats collapsed, and collapsed and noise are told apart."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -107,6 +109,17 @@ def test_accuracy_on_the_official_test_images() -> None:
     assert data.labels is not None
     guesses = load_extractor("digits")(data.items).logits.argmax(1)
     assert (guesses == data.labels).double().mean().item() >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_accuracy_of_the_cifar_classifier_on_the_official_test_images(real_data: Path) -> None:
+    if not (real_data / "cifar-10").is_dir():
+        pytest.skip("REMUDA_DATA has no cifar-10")
+    data = dataset(source="cifar10", split="test")
+    assert data.labels is not None
+    guesses = load_extractor("cifar")(data.items).logits.argmax(1)
+    assert (guesses == data.labels).double().mean().item() == pytest.approx(0.8545, abs=0.002)
 
 
 @pytest.mark.slow

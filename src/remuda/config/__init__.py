@@ -12,6 +12,8 @@ from remuda.config.load import (
 from remuda.config.schema import (
     AnyNetwork,
     CellularSettings,
+    ClassDcganSettings,
+    ClassParallelSettings,
     Config,
     DataSettings,
     DcganSettings,
@@ -27,6 +29,8 @@ __all__ = [
     "DEFAULT_PRESET",
     "AnyNetwork",
     "CellularSettings",
+    "ClassDcganSettings",
+    "ClassParallelSettings",
     "Config",
     "DataSettings",
     "DcganSettings",

@@ -27,11 +27,13 @@ Shape = Annotated[
 ]
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
+Augmentation = Literal["translation", "cutout", "colour"]
 NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
 LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
 
 
 MOST_CELLS = 100_000
+_DEVICE = r"^(cpu|mps|cuda(:[0-9]+)?)$"
 
 
 class Settings(BaseModel):
@@ -197,7 +199,80 @@ class GranSettings(Settings):
         return self.latent * (self.steps if self.redraw else 1)
 
 
-AnyNetwork = MlpSettings | DcganSettings | GranSettings
+class LabelledSettings(Settings):
+    """What networks have in common that may be told an item's label."""
+
+    condition: Literal["none", "projection", "auxiliary"] = Field(
+        "none",
+        description="whether both networks are told the label: none, projection (the logit depends "
+        "on it) or auxiliary (AC-GAN: the discriminator also names it)",
+    )
+    classes: int | None = Field(
+        None, ge=1, description="labels of the data, where the networks are told them"
+    )
+
+    @model_validator(mode="after")
+    def _classes_go_with_condition(self) -> LabelledSettings:
+        if (self.condition != "none") != (self.classes is not None):
+            raise ValueError(
+                f"network.condition={self.condition} does not go with network.classes="
+                f"{self.classes}; allowed: none and null, or a condition and the number of labels"
+            )
+        return self
+
+    @property
+    def told(self) -> int:
+        """How many labels the networks can be told; 0 if they are told none."""
+        return self.classes or 0
+
+
+class ClassDcganSettings(LabelledSettings):
+    """The networks of the articles on class-parallel training, Tables 1 to 4."""
+
+    family: Literal["class_dcgan"] = Field(
+        "class_dcgan", description="the small convolutional networks of class-parallel training"
+    )
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    width: int = Field(
+        128, ge=1, description="channels of the widest layers; the tables' 128, less is quicker"
+    )
+    first_activation: Literal["relu", "leaky_relu"] = Field(
+        "relu", description="after the generator's first layer: relu (CLASS), leaky_relu (W-CLASS)"
+    )
+    epsilon: float = Field(
+        1e-5, gt=0, le=1, description="of batch norm; the articles' tables say 0.8"
+    )
+    dropout: float = Field(0.25, ge=0, lt=1, description="share dropped in the discriminator")
+    batch_norm: bool = Field(
+        True, description="batch norm in the discriminator; false for a gradient penalty"
+    )
+    attention: bool = Field(False, description="a self-attention layer in both networks")
+    spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
+
+
+class ResnetSettings(LabelledSettings):
+    """Small residual networks."""
+
+    family: Literal["resnet"] = Field("resnet", description="small residual networks")
+    latent: int = Field(100, ge=1, description=_LATENT)
+    prior: Prior = Field("gaussian", description=_PRIOR)
+    width: int = Field(64, ge=1, description="channels of every layer")
+    attention: bool = Field(False, description="a self-attention layer in both networks")
+    spectral_norm: bool = Field(True, description=_SPECTRAL_NORM)
+
+    @property
+    def noise_size(self) -> int:
+        """Numbers drawn from the prior for one item."""
+        return self.latent
+
+
+AnyNetwork = MlpSettings | DcganSettings | GranSettings | ClassDcganSettings | ResnetSettings
 NetworkSettings = Annotated[AnyNetwork, Field(discriminator="family")]
 
 
@@ -243,6 +318,11 @@ class TrainingSettings(Settings):
     clip: float = Field(0.01, gt=0, description="objective wasserstein: bound of the weights")
     penalty: float = Field(10.0, ge=0, description="weight of the gradient penalty")
     gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
+    augment: tuple[Augmentation, ...] = Field(
+        (),
+        description="random changes of all images a discriminator trains on (DiffAugment): "
+        "translation, cutout, colour; helps where there are few images",
+    )
     input_noise: tuple[NoiseStep, ...] = Field((), description=_INPUT_NOISE)
     gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
 
@@ -397,8 +477,36 @@ class GapSettings(Settings):
     )
 
 
+class ClassParallelSettings(Settings):
+    """One GAN per label."""
+
+    name: Literal["class_parallel"] = Field(
+        "class_parallel", description="one GAN per label, side by side; the grid follows from them"
+    )
+    prior: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+        None,
+        min_length=1,
+        description="p(y), in the order of the labels: how often each label is drawn; null is as "
+        "often as in the data",
+    )
+    replicas: int = Field(1, ge=1, description="GANs per label, of which the best is kept")
+    within: Annotated[CellularSettings | GapSettings, Field(discriminator="name")] | None = Field(
+        None, description="how the replicas of a label exchange: {name: cellular}, {name: gap}"
+    )
+
+    @model_validator(mode="after")
+    def _exchange_needs_replicas(self) -> ClassParallelSettings:
+        if self.within is not None and self.replicas < 2:
+            raise ValueError(
+                f"method.within={self.within.name} needs somebody to exchange with; "
+                "allowed: method.replicas from 2 on, or null"
+            )
+        return self
+
+
 MethodSettings = Annotated[
-    CellularSettings | IndependentSettings | GapSettings, Field(discriminator="name")
+    CellularSettings | IndependentSettings | GapSettings | ClassParallelSettings,
+    Field(discriminator="name"),
 ]
 
 
@@ -416,10 +524,10 @@ class MemberSettings(Settings):
 class ScoreSettings(Settings):
     """What generators are measured with."""
 
-    extractor: Literal["auto", "digits", "none"] = Field(
+    extractor: Literal["auto", "digits", "cifar", "none"] = Field(
         "auto",
-        description="network whose features are scored: digits (any 28x28 grey images), none, "
-        "or auto (digits for data digits and mnist)",
+        description="network whose features are scored: digits (any 28x28 grey images), cifar "
+        "(any 32x32 colour images), none, or auto (digits for digits and mnist, cifar for cifar10)",
     )
     metric: Literal["fid", "fid_logits", "is", "tvd"] = Field(
         "fid", description="what ranks mixtures during and after training"
@@ -449,6 +557,15 @@ class ExchangeSettings(Settings):
                 f"exchange.max_staleness={self.max_staleness} needs exchange.mode=async, not sync"
             )
         return self
+
+
+class DeviceSettings(Settings):
+    """Where the two networks of a cell live."""
+
+    generator: str = Field(
+        "cpu", pattern=_DEVICE, description="device of the generator: cpu, cuda, cuda:0, ..., mps"
+    )
+    discriminator: str = Field("cpu", pattern=_DEVICE, description="device of the discriminator")
 
 
 class RunSettings(Settings):
@@ -489,6 +606,7 @@ class Config(Settings):
     )
     exchange: ExchangeSettings = Field(default_factory=ExchangeSettings)
     score: ScoreSettings = Field(default_factory=ScoreSettings)
+    devices: DeviceSettings = Field(default_factory=DeviceSettings)
     run: RunSettings = Field(default_factory=RunSettings)
 
     @model_validator(mode="after")
@@ -496,7 +614,11 @@ class Config(Settings):
         if isinstance(self.method, CellularSettings):
             self._check_tournament(self.method)
             self._check_losses(self.method)
+        if isinstance(self.method, ClassParallelSettings):
+            self._check_class_parallel(self.method)
         self._check_penalty()
+        self._check_condition()
+        self._check_devices()
         self._check_members()
         if self.data.view == "share" and not self.data.overlap:
             most = 1 / self.cells
@@ -533,6 +655,25 @@ class Config(Settings):
                 f"{self.training.objective}; allowed: null (the objective itself)"
             )
 
+    def _check_class_parallel(self, method: ClassParallelSettings) -> None:
+        if self.data.view != "all":
+            raise ValueError(
+                f"data.view={self.data.view}: under method=class_parallel a cell sees one label; "
+                "allowed: all"
+            )
+        if self.grid.schedule or self.grid.neighbourhood == "table":
+            raise ValueError(
+                "grid.schedule and tables of neighbours: under method=class_parallel the grid "
+                "follows from the labels; allowed: neither"
+            )
+        if isinstance(method.within, CellularSettings):
+            self._check_losses(method.within)
+            if method.within.tournament_size > method.replicas:
+                raise ValueError(
+                    f"method.within.tournament_size={method.within.tournament_size} is larger than "
+                    f"method.replicas={method.replicas}; allowed: 1 to {method.replicas}"
+                )
+
     def _check_members(self) -> None:
         if len(self.members) > self.cells:
             raise ValueError(
@@ -558,12 +699,40 @@ class Config(Settings):
         penalised = (
             training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
         ) or (training.objective == "relativistic" and training.gamma > 0)
-        batch_norm = not isinstance(network, MlpSettings) or network.batch_norm
+        batch_norm = not isinstance(network, ResnetSettings)
+        if isinstance(network, MlpSettings | ClassDcganSettings):
+            batch_norm = network.batch_norm
         if penalised and batch_norm and not network.spectral_norm:
             raise ValueError(
                 f"training.objective={training.objective} with a gradient penalty needs a "
                 "discriminator without batch norm; allowed: network.spectral_norm=true, "
-                "or network.family=mlp"
+                "network.batch_norm=false (class_dcgan), or network.family=mlp"
+            )
+
+    def _check_devices(self) -> None:
+        method = self.method
+        inner = method.within if isinstance(method, ClassParallelSettings) else method
+        elsewhere = {self.devices.generator, self.devices.discriminator} != {"cpu"}
+        if elsewhere and isinstance(inner, CellularSettings):
+            raise ValueError(
+                f"devices.generator={self.devices.generator}, devices.discriminator="
+                f"{self.devices.discriminator}: cellular evaluation is for the processor; "
+                "allowed: cpu, or another method"
+            )
+
+    def _check_condition(self) -> None:
+        networks = [self.network_of(cell) for cell in range(max(1, len(self.members)))]
+        if not any(isinstance(one, LabelledSettings) and one.told for one in networks):
+            return
+        if self.method.name != "independent":
+            raise ValueError(
+                f"network.condition with method={self.method.name}: only GANs that train alone are "
+                "told labels; allowed: network.condition=none, or method=independent"
+            )
+        if self.data.validation:
+            raise ValueError(
+                f"data.validation={self.data.validation}: held-out items have no labels to tell "
+                "the networks; allowed: 0, or network.condition=none"
             )
 
     def with_grid_change(
@@ -605,8 +774,13 @@ class Config(Settings):
 
     def round_batches(self, items: int) -> int:
         """How many batches make a round of a cell that sees so many items."""
-        epoch, given = items // self.training.batch_size, self.training.batches_per_round
-        share = self.method.swap_every if isinstance(self.method, GapSettings) else None
+        # Where a view may be smaller than a batch, all of it is one.
+        epoch = items // min(self.training.batch_size, items)
+        given = self.training.batches_per_round
+        method = (
+            self.method.within if isinstance(self.method, ClassParallelSettings) else self.method
+        )
+        share = method.swap_every if isinstance(method, GapSettings) else None
         if share is None:
             return given or epoch
         wanted = max(1, round(share * epoch))

@@ -2,6 +2,7 @@
 
 from remuda.data.arrays import dataset_from_array
 from remuda.data.dataset import Dataset, Modes
+from remuda.data.labels import find_label
 from remuda.data.load import NAMED, load_dataset, selected
 from remuda.data.shared import open_shared_dataset, share_dataset
 from remuda.data.views import view_indices
@@ -11,6 +12,7 @@ __all__ = [
     "Dataset",
     "Modes",
     "dataset_from_array",
+    "find_label",
     "load_dataset",
     "open_shared_dataset",
     "selected",

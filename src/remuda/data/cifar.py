@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.config.schema import DataSettings
+from remuda.data.cifar_packed import packed_names, unpacked
 from remuda.data.cifar_pickle import read_pickle
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.labels import check_labels
@@ -93,10 +94,19 @@ def load_cifar(settings: DataSettings) -> Dataset:
                     return _load(form, [folder / name for name in names], settings.limit)
                 if len(missing) < len(names):
                     raise DataError(f"{folder}: incomplete; missing: {', '.join(missing)}")
+        if settings.source == "cifar10":
+            for folder in (base, base / parent):
+                if packed_names(folder):
+                    return _load_packed(unpacked(folder), settings)
     wanted = " or ".join(
         f"{form.folder}/ with {', '.join(form.files(settings.split))}" for form in forms
     )
     raise DataError(f"{settings.source}: not found. Put {wanted} into {WHERE_TO_PUT}")
+
+
+def _load_packed(folder: Path, settings: DataSettings) -> Dataset:
+    form = next(form for form in _FORMS if form.folder == "cifar-10-batches-bin")
+    return _load(form, [folder / name for name in form.files(settings.split)], settings.limit)
 
 
 def _form_of(folder: Path) -> _Form | None:

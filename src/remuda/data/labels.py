@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from remuda.errors import DataError
+from remuda.config import suggest
+from remuda.errors import ConfigError, DataError
 
 
 def check_labels(
@@ -26,6 +28,18 @@ def check_labels(
         first = int(np.argmax(wrong))
         allowed = "0 or more" if classes is None else f"0 to {classes - 1}"
         raise DataError(f"{where}: label {labels[first]} of item {first}; allowed: {allowed}")
+
+
+def find_label(label: int | str | None, names: Sequence[str], key: str, owner: str) -> int:
+    """A name, or else a number; names that are numbers (R15's 1 to 15) are never counted anew."""
+    text = str(label)
+    if text in names:
+        return list(names).index(text)
+    named_by_number = all(name.isdecimal() for name in names)
+    if text.isdecimal() and int(text) < len(names) and not named_by_number:
+        return int(text)
+    hint = suggest(text, names) or ";"
+    raise ConfigError(f"{key} is no label of {owner}{hint} allowed: {', '.join(names)}")
 
 
 def class_labels(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from remuda.config import suggest
 from remuda.config.schema import DataSettings
 from remuda.data.dataset import Dataset
+from remuda.data.labels import find_label
 from remuda.errors import ConfigError, DataError
 from remuda.streams import choice_stream
 
@@ -41,22 +41,8 @@ def _share(settings: DataSettings, items: int, seed: int, cell: int, cells: int)
 def _of_label(label: int | str | None, dataset: Dataset) -> torch.Tensor:
     if dataset.labels is None:
         raise ConfigError(f"data.view=label: {dataset.name} has no labels; allowed: all, share")
-    indices = torch.nonzero(dataset.labels == _class_of(label, dataset)).flatten()
+    wanted = find_label(label, dataset.label_names, f"data.label={label}", dataset.name)
+    indices = torch.nonzero(dataset.labels == wanted).flatten()
     if len(indices) == 0:
         raise DataError(f"{dataset.name}: no item has data.label={label}")
     return indices
-
-
-def _class_of(label: int | str | None, dataset: Dataset) -> int:
-    """A name, or else a number; names that are numbers (R15's 1 to 15) are never counted anew."""
-    names = dataset.label_names
-    text = str(label)
-    if text in names:
-        return names.index(text)
-    named_by_number = all(name.isdecimal() for name in names)
-    if text.isdecimal() and int(text) < len(names) and not named_by_number:
-        return int(text)
-    hint = suggest(text, names) or ";"
-    raise ConfigError(
-        f"data.label={label} is no label of {dataset.name}{hint} allowed: {', '.join(names)}"
-    )

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from remuda.config import Config
+from remuda.data import Dataset
 from remuda.methods.base import Method, Recipe, RoundReport
 from remuda.methods.cellular import Cellular
+from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
 
 METHODS: dict[str, type[Method]] = {
     "cellular": Cellular,
+    "class_parallel": ClassParallel,
     "gap": Gap,
     "independent": Independent,
 }
+
+
+def resolved(config: Config, dataset: Dataset) -> Config:
+    """The configuration as its method completes it from the data."""
+    return METHODS[config.method.name].resolve(config, dataset)
 
 
 def build_method(config: Config) -> Method:
@@ -20,4 +28,4 @@ def build_method(config: Config) -> Method:
     return METHODS[config.method.name](config, config.grid.build())
 
 
-__all__ = ["METHODS", "Method", "Recipe", "RoundReport", "build_method"]
+__all__ = ["METHODS", "Method", "Recipe", "RoundReport", "build_method", "resolved"]

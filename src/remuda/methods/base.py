@@ -67,6 +67,10 @@ class Recipe:
 class Method(ABC):
     """One way to train a population. Peers are a pure function of the round, so all sides agree."""
 
+    # Whether every cell belongs to a label, which its parcel then says.
+    labelled: ClassVar[bool] = False
+    # Whether a cell that sees less than a batch trains with what there is.
+    shrinks_batches: ClassVar[bool] = False
     # Whether cells remember the discriminators that their generators met. Where they do not,
     # whoever had to do with whom at all counts as having met.
     remembers_met: ClassVar[bool] = False
@@ -74,6 +78,11 @@ class Method(ABC):
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         self.config = config
         self.grid = grid
+
+    @classmethod
+    def resolve(cls, config: Config, dataset: Dataset) -> Config:  # noqa: ARG003 - for others
+        """The configuration with all that follows from the data filled in."""
+        return config
 
     def view(self, dataset: Dataset, cell: int) -> Tensor:
         """Indices of the data this cell trains on."""
@@ -84,6 +93,12 @@ class Method(ABC):
         """Refuse, before anything is written, networks that cannot make or swap such items."""
         for cell in range(max(1, len(self.config.members))):
             check_shape(self.config.network_of(cell), shape)
+
+    def label_shares(self, dataset: Dataset) -> list[float]:
+        """How often each label is drawn, up to a factor: as often as in the data."""
+        assert dataset.labels is not None
+        counts = dataset.labels.bincount(minlength=len(dataset.label_names))
+        return [float(count) for count in counts]
 
     @abstractmethod
     def peers(self, cell: int, round: int) -> tuple[int, ...]:

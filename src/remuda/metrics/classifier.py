@@ -1,8 +1,8 @@
-"""The small digit classifier whose features and logits are scored, and the file it lives in.
+"""The small classifiers whose features and logits are scored, and the files they live in.
 
-Three convolutions and two linear layers, 1.3 million multiplications an image: scoring a thousand
-images must cost far less than training a generator for a round. Made by
-`scripts/train_digits_classifier.py`.
+One of digits, 1.3 million multiplications an image, and one of CIFAR-10's classes, ten million:
+scoring a thousand images must cost far less than training a generator for a round. Made by
+`scripts/train_digits_classifier.py` and `scripts/train_cifar_classifier.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,31 @@ class DigitsNetwork(nn.Module):
         return features, self.head(features)
 
 
+class CifarNetwork(nn.Module):
+    """Colour images 32x32 in [-1, 1] to 64 features and 10 logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Trained with batch norm, which is part of the weights by the time they are saved.
+        self.body = nn.Sequential(
+            *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(64, 96, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(96, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(128 * 2 * 2, 64), nn.LeakyReLU(0.1)),
+        )
+        self.head = nn.Linear(64, 10)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = self.body(images)
+        return features, self.head(features)
+
+
+# What the files in `weights` hold, by name.
+NETWORKS: dict[str, type[nn.Module]] = {"digits": DigitsNetwork, "cifar": CifarNetwork}
+
+
 @dataclass(frozen=True)
 class Card:
     """What must be known of a classifier to read a figure made with it."""
@@ -56,7 +81,7 @@ class Card:
     shape: tuple[int, ...]
 
 
-def write_classifier(path: Path, network: DigitsNetwork, card: Card) -> None:
+def write_classifier(path: Path, network: nn.Module, card: Card) -> None:
     """Save the weights with their card; readers check both."""
     tensors = {key: value.detach().contiguous() for key, value in network.state_dict().items()}
     about = {"format": FORMAT, "card": asdict(card), "sha256": _digest(tensors)}
@@ -68,7 +93,7 @@ def write_classifier(path: Path, network: DigitsNetwork, card: Card) -> None:
     unfinished.replace(path)
 
 
-def read_classifier(path: Path) -> tuple[DigitsNetwork, Card]:
+def read_classifier(path: Path, name: str = "digits") -> tuple[nn.Module, Card]:
     """Load a file of `write_classifier`; anything but exactly such a file is a StoreError."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -81,7 +106,7 @@ def read_classifier(path: Path) -> tuple[DigitsNetwork, Card]:
     card, checksum = _read_about(path, metadata.get("remuda", ""))
     if checksum != _digest(tensors):
         raise StoreError(f"{path}: the weights do not match their checksum; the file was changed")
-    network = DigitsNetwork()
+    network = NETWORKS[name]()
     try:
         network.load_state_dict(tensors, strict=True)
     except RuntimeError as error:

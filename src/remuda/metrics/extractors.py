@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from remuda.errors import ConfigError
-from remuda.metrics.classifier import Card, DigitsNetwork, read_classifier
+from remuda.files import digest
+from remuda.metrics.classifier import Card, read_classifier
+from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
 
 if TYPE_CHECKING:
     from remuda.config.schema import ScoreSettings
 
 WEIGHTS = Path(__file__).parent / "weights"
-SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28)}
-DIGITS = ("digits", "mnist")  # the sources whose images are digits
+SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}
+# The sources whose classes a classifier knows.
+MEANT_FOR = {"digits": ("digits", "mnist"), "cifar": ("cifar10",)}
+INCEPTION = {"inception": 2048, "inception-64": 64}  # and the features they give
+INCEPTION_FILES = ("inception_fid_fp16.npz", "inception.npz", "inception.safetensors")
 # Small enough that the activations of a chunk stay in the processor's cache.
 CHUNK = 100
+INCEPTION_CHUNK = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +35,15 @@ class Features:
     """What an extractor sees in a set of images."""
 
     features: torch.Tensor  # (n, d) float32
-    logits: torch.Tensor  # (n, k) float32
+    logits: torch.Tensor  # (n, k) float32; k is 0 where the extractor knows no classes
 
 
 class Extractor:
     """A trained classifier that only looks: no gradients, no batch statistics, no randomness."""
 
-    def __init__(self, network: DigitsNetwork, card: Card) -> None:
+    def __init__(self, network: nn.Module, card: Card) -> None:
         self._network = network.eval().requires_grad_(False)
-        self.name = card.name
+        self.name = self.identity = card.name
         self.scaling = card.scaling
         self.classes = card.classes
         self.shape = card.shape
@@ -54,12 +62,65 @@ class Extractor:
         )
 
 
+class InceptionExtractor:
+    """Inception-v3 as FID is defined on it: any images, thousands of features, slow.
+
+    Images are rounded to the 256 grey levels they have in files, for that is what real ones went
+    through.
+    """
+
+    scaling = "0 to 255"
+
+    def __init__(
+        self, network: InceptionNetwork, head: torch.Tensor | None, name: str, identity: str
+    ) -> None:
+        self._network = network
+        # Without bias, as the usual programs compute the Inception Score.
+        self._head = head if INCEPTION[name] == 2048 else None
+        self.name = name
+        self.identity = identity
+        self.classes = 0 if self._head is None else CLASSES
+
+    @torch.no_grad()
+    def __call__(self, images: torch.Tensor) -> Features:
+        shape = tuple(images.shape[1:])
+        if len(shape) != 3 or shape[0] not in (1, 3) or len(images) == 0:
+            raise ConfigError(
+                f"extractor {self.name} got images of shape {_times(images.shape)}; "
+                "allowed: N images of 1 or 3 channels, N at least 1"
+            )
+        pixels = ((images.float() + 1) * 127.5).round().clamp(0, 255).expand(-1, 3, -1, -1)
+        depth = INCEPTION[self.name]
+        parts = [self._network(chunk, depth) for chunk in torch.split(pixels, INCEPTION_CHUNK)]
+        features = torch.cat(parts)
+        logits = torch.empty(len(images), 0) if self._head is None else features @ self._head.T
+        return Features(features, logits)
+
+
 @cache
 def load_extractor(name: str) -> Extractor:
-    """The extractor of that name, read and checked once per process."""
+    """The classifier of that name, read and checked once per process."""
     if name not in SHAPES:
         raise ConfigError(f"score.extractor={name} is unknown; allowed: {', '.join(SHAPES)}")
-    return Extractor(*read_classifier(WEIGHTS / f"{name}.safetensors"))
+    return Extractor(*read_classifier(WEIGHTS / f"{name}.safetensors", name))
+
+
+def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> InceptionExtractor:
+    """Inception-v3 with the given weights, or with those that lie in a data folder."""
+    places = (
+        place / file
+        for folder in folders
+        for place in (folder / "inception", folder)
+        for file in INCEPTION_FILES
+    )
+    found = weights or next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise ConfigError(
+            f"--extractor={name}: no weights; allowed: --weights FILE (.npz or .safetensors), or "
+            f"inception/{INCEPTION_FILES[0]} in the folder given by --data-dir or REMUDA_DATA"
+        )
+    network, head = read_inception(found)
+    return InceptionExtractor(network, head, name, digest(found.read_bytes()))
 
 
 def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:
@@ -70,8 +131,12 @@ def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) 
     if settings.extractor == "none":
         return None
     if settings.extractor == "auto":
-        fits = source in DIGITS and tuple(shape) == SHAPES["digits"]
-        return load_extractor("digits") if fits else None
+        fitting = [
+            name
+            for name, sources in MEANT_FOR.items()
+            if source in sources and tuple(shape) == SHAPES[name]
+        ]
+        return load_extractor(fitting[0]) if fitting else None
     needed = SHAPES[settings.extractor]
     if needed != tuple(shape):
         raise ConfigError(

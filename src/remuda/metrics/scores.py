@@ -41,7 +41,9 @@ class SampleStatistics:
         x, logits = features.features.double(), features.logits.double()
         count, classes = logits.shape
         mean_probs, mean_neg_entropy = _predictions(logits)
-        shares = torch.bincount(logits.argmax(1), minlength=classes).double() / count
+        # Without classes there is no largest logit, and the scores of classes are not asked for.
+        best = logits.argmax(1) if classes else torch.empty(0, dtype=torch.int64)
+        shares = torch.bincount(best, minlength=classes).double() / count
         return cls(
             count=count,
             feature_mean=x.mean(0),
@@ -208,23 +210,43 @@ class Scores:
 
         The classes, of which TVD is the summary, are shown along with it.
         """
-        values = self.values
-        by_metric = {
-            "fid": [f"FID             {values['fid']:.3f}"],
-            "fid_logits": [f"FID (logits)    {values['fid_logits']:.3f}"],
-            "is": [f"inception score {values['is']:.3f} ± {values['is_std']:.3f}"],
-            "tvd": [
-                f"TVD             {values['tvd']:.4f}",
-                f"classes covered {values['classes_covered']:.0f} of {len(self.class_histogram)}",
-                f"class histogram {' '.join(str(count) for count in self.class_histogram)}",
-            ],
-        }
+        values, lines = self.values, []
+        for metric in _lines_of(values) if metrics is None else dict.fromkeys(metrics):
+            lines += _lines_of(values)[metric]
+            if metric == "tvd":
+                covered = f"{values['classes_covered']:.0f} of {len(self.class_histogram)}"
+                histogram = " ".join(str(count) for count in self.class_histogram)
+                lines += [f"classes covered {covered}", f"class histogram {histogram}"]
         header = (
             f"scores by {self.extractor}, inputs in {self.scaling}, "
             f"{self.samples} samples against {self.real_samples} real"
         )
-        chosen = by_metric if metrics is None else dict.fromkeys(metrics)
-        return [header, *(line for metric in chosen for line in by_metric[metric])]
+        return [header, *lines]
+
+
+def _lines_of(values: Mapping[str, float]) -> dict[str, list[str]]:
+    """The lines of every metric of which there are values."""
+    formats: dict[str, dict[str, str]] = {
+        "fid": {"fid": "FID             {fid:.3f}"},
+        "fid_logits": {"fid_logits": "FID (logits)    {fid_logits:.3f}"},
+        "is": {"is": "inception score {is:.3f} ± {is_std:.3f}"},
+        "tvd": {"tvd": "TVD             {tvd:.4f}"},
+        "accuracy": {"accuracy": "class accuracy  {accuracy:.3f}"},
+        "kid": {"kid": "KID             {kid:.5f} ± {kid_std:.5f}"},
+        "pr": {
+            "precision": "precision       {precision:.3f}",
+            "recall": "recall          {recall:.3f}",
+        },
+        "dc": {
+            "density": "density         {density:.3f}",
+            "coverage": "coverage        {coverage:.3f}",
+        },
+    }
+    return {
+        metric: [text.format_map(values) for text in parts.values()]
+        for metric, parts in formats.items()
+        if parts.keys() <= values.keys()
+    }
 
 
 def score_samples(

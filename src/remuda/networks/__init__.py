@@ -13,20 +13,29 @@ from torch import Tensor, nn
 
 from remuda.config.schema import (
     AnyNetwork,
+    ClassDcganSettings,
     DcganSettings,
     GranSettings,
+    LabelledSettings,
     MlpSettings,
+    ResnetSettings,
     Settings,
 )
+from remuda.networks.class_dcgan import CLASS_DCGAN
+from remuda.networks.conditional import judged, made
 from remuda.networks.dcgan import DCGAN
 from remuda.networks.family import Family, fill, normalise, weight_layers
 from remuda.networks.gran import GRAN
+from remuda.networks.layers import set_stream
 from remuda.networks.mlp import MLP
+from remuda.networks.resnet import RESNET
 
 FAMILIES: dict[type[Settings], Family[Any]] = {
     MlpSettings: MLP,
     DcganSettings: DCGAN,
     GranSettings: GRAN,
+    ClassDcganSettings: CLASS_DCGAN,
+    ResnetSettings: RESNET,
 }
 
 __all__ = [
@@ -36,6 +45,10 @@ __all__ = [
     "discriminator_skeleton",
     "draw_noise",
     "generator_skeleton",
+    "judged",
+    "label_count",
+    "made",
+    "set_stream",
 ]
 
 
@@ -77,6 +90,11 @@ def discriminator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.M
 def check_shape(settings: AnyNetwork, shape: tuple[int, ...]) -> None:
     """Refuse, before anything is built, data that this family of networks cannot make."""
     FAMILIES[type(settings)].check_shape(settings, shape)
+
+
+def label_count(settings: AnyNetwork) -> int:
+    """How many labels the networks are told, 0 if none."""
+    return settings.told if isinstance(settings, LabelledSettings) else 0
 
 
 def draw_noise(settings: AnyNetwork, count: int, rng: torch.Generator) -> Tensor:

@@ -58,6 +58,26 @@ def normal_weights(layer: Weighted, rng: torch.Generator) -> None:
         layer.bias.zero_()
 
 
+def orthogonal_weights(layer: Weighted, rng: torch.Generator) -> None:
+    """Orthogonal rows (Saxe et al. 2014), which deep residual networks start well with."""
+    matrix = torch.randn(layer.weight.shape[0], layer.weight[0].numel(), generator=rng)
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    factor, triangle = torch.linalg.qr(tall)
+    factor = factor * triangle.diagonal().sign()  # else not uniformly distributed
+    rows = factor if matrix.shape[0] >= matrix.shape[1] else factor.T
+    layer.weight.copy_(rows.reshape(layer.weight.shape))
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+class OwnWeights(nn.Module):
+    """A layer with parameters of its own beside those of the layers it is made of."""
+
+    def fill_own(self, rng: torch.Generator) -> None:
+        """Give them their first values."""
+        raise NotImplementedError
+
+
 @torch.no_grad()
 def fill(
     network: nn.Module,
@@ -73,6 +93,9 @@ def fill(
             norm.bias.zero_()
     for layer in weight_layers(network):
         initialise(layer, rng)
+    for own in network.modules():
+        if isinstance(own, OwnWeights):
+            own.fill_own(rng)
     return network
 
 

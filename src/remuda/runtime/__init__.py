@@ -49,7 +49,7 @@ def train(
         run = Run.prepare(config, dataset)
         initial = {name: start.encoded for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
-            anchored(config), environment(run), {**(attachments or {}), **initial}
+            anchored(run.config), environment(run), {**(attachments or {}), **initial}
         )
         with folder.lock():
             return _carry(run, folder, observer, engine)

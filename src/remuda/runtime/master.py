@@ -580,6 +580,7 @@ class Master:
                     recipe.weights[parcel.cell],
                     generator_weights(parcel),
                     self._config.network_of(parcel.cell),
+                    parcel.meta["memory"].get("label", {}).get("index"),
                 )
                 for parcel in parcels.values()
             ),
@@ -594,6 +595,7 @@ class Master:
                 "chosen": recipe.reason,
                 "remuda": __version__,
             },
+            self._run.labels,
         )
 
     def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:

@@ -15,9 +15,9 @@ import torch
 
 from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
-from remuda.ensemble import Ensemble
+from remuda.ensemble import Ensemble, Labels
 from remuda.errors import ConfigError, StoreError
-from remuda.methods import Method, build_method
+from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
     Coverage,
     Judge,
@@ -27,6 +27,7 @@ from remuda.metrics import (
     score_samples,
     spread,
 )
+from remuda.networks import label_count
 from remuda.runtime.observer import Observer
 from remuda.store import RunFolder
 from remuda.version import __version__
@@ -56,12 +57,14 @@ class Run:
         real_samples: int = REAL_SAMPLES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
+        _check_told(label_count(config.network), dataset)
+        config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
         extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
         for cell, view in enumerate(views):
-            if config.training.batch_size > len(view):
+            if config.training.batch_size > len(view) and not method.shrinks_batches:
                 raise ConfigError(
                     f"training.batch_size={config.training.batch_size}: larger than the "
                     f"{len(view)} items that cell {cell} sees of {dataset.name} "
@@ -91,6 +94,40 @@ class Run:
             points = ensemble.rescale(ensemble.draw(samples, seed))
             return mode_coverage(points, modes.centres, modes.spread)
         return None
+
+    @property
+    def labels(self) -> Labels | None:
+        """The labels that samples of this run can be asked for by, in their shares."""
+        dataset, told = self.dataset, label_count(self.config.network)
+        if dataset.labels is None or not (told or self.method.labelled):
+            return None
+        shares = self.method.label_shares(dataset)
+        return Labels(dataset.label_names, tuple(share / sum(shares) for share in shares))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know before it starts."""
+        size = self.config.training.batch_size
+        small = [cell for cell, view in enumerate(self.views) if len(view) < size]
+        return [
+            f"cell {cell} sees {len(self.views[cell])} items, fewer than training.batch_size={size}"
+            f"{_of_label(self.dataset, self.views[cell])}: it trains with batches of that many"
+            for cell in small
+        ]
+
+
+def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
+    found = set() if dataset.labels is None else set(dataset.labels[view].tolist())
+    return f" (label {dataset.label_names[found.pop()]})" if len(found) == 1 else ""
+
+
+def _check_told(told: int, dataset: Dataset) -> None:
+    """Networks that are told labels must know as many as there are."""
+    if told and told != len(dataset.label_names):
+        raise ConfigError(
+            f"network.classes={told}: {dataset.name} has {len(dataset.label_names)} labels; "
+            f"allowed: {len(dataset.label_names) or 'null, and network.condition=none'}"
+        )
 
 
 def anchored(config: Config) -> Config:

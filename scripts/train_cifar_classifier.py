@@ -1,0 +1,146 @@
+"""Train the classifier behind the quick scores of CIFAR-10: the weights remuda ships.
+
+    python scripts/train_cifar_classifier.py --data DIR \\
+        --out src/remuda/metrics/weights/cifar.safetensors
+
+DIR holds CIFAR-10 in any form remuda reads. Fixed seed and one thread: a second run on the same
+machine and torch gives the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from remuda.config.schema import DataSettings
+from remuda.data import load_dataset
+from remuda.metrics.classifier import Card, CifarNetwork, write_classifier
+from remuda.streams import tensor_stream
+
+SEED = 1
+EPOCHS = 12
+BATCH = 128
+LEARNING_RATE = 5e-3
+SHIFT = 4
+
+
+class TrainedNetwork(CifarNetwork):
+    """The same network with batch norm after every convolution, as it is while it learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for layer in self.body:
+            layers.append(layer)
+            if isinstance(layer, nn.Conv2d):
+                layers.append(nn.BatchNorm2d(layer.out_channels))
+        self.body = nn.Sequential(*layers)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
+
+
+def main() -> None:
+    """Train, test, and write the file only if the classifier is good enough to judge others."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    images, labels = _cifar(arguments.data, "train")
+    test_images, test_labels = _cifar(arguments.data, "test")
+    trained = fit(images, labels)
+    network = folded(trained)
+    accuracy = accuracy_of(network, test_images, test_labels)
+    print(f"accuracy on the {len(test_images)} test images: {accuracy:.4f}")
+    if accuracy < 0.75:
+        raise SystemExit("below 0.75: not written")
+    card = Card("cifar-cnn-1", "[-1, 1]", accuracy, classes=10, shape=(3, 32, 32))
+    write_classifier(arguments.out, network, card)
+
+
+def fit(images: torch.Tensor, labels: torch.Tensor) -> TrainedNetwork:
+    """Cross-entropy on shifted and mirrored images, the learning rate rising and falling once."""
+    torch.manual_seed(SEED)
+    network = TrainedNetwork()
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=LEARNING_RATE, weight_decay=0.02, fused=True
+    )
+    batches = len(images) // BATCH
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, EPOCHS * batches)
+    loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
+    for epoch in range(EPOCHS):
+        started, total = time.perf_counter(), 0.0
+        stream = tensor_stream(SEED, 0, epoch, "cifar classifier")
+        order = torch.randperm(len(images), generator=stream)
+        for chosen in torch.split(order[: batches * BATCH], BATCH):
+            _, logits = network(varied(images[chosen], stream))
+            loss = loss_of(logits, labels[chosen])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            total += loss.item()
+        seconds = time.perf_counter() - started
+        print(
+            f"epoch {epoch + 1}/{EPOCHS}: loss {total / batches:.4f}, {seconds:.0f} s", flush=True
+        )
+    return network.eval()
+
+
+def varied(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
+    """Each image moved by up to SHIFT pixels, and half of them mirrored."""
+    count, channels, height, width = images.shape
+    padded = nn.functional.pad(images, (SHIFT,) * 4, mode="reflect")
+    steps = torch.randint(0, 2 * SHIFT + 1, (2, count, 1), generator=stream)
+    mirrored = torch.rand(count, 1, generator=stream) < 0.5
+    across = torch.arange(width)
+    rows = (steps[0] + torch.arange(height))[:, None, :, None]
+    columns = steps[1] + torch.where(mirrored, across.flip(0), across)
+    chosen = torch.arange(count)[:, None, None, None]
+    layers = torch.arange(channels)[None, :, None, None]
+    return padded[chosen, layers, rows, columns[:, None, None, :]]
+
+
+@torch.no_grad()
+def folded(trained: TrainedNetwork) -> CifarNetwork:
+    """The network as it is used: every batch norm made part of the convolution before it."""
+    network = CifarNetwork()
+    layers = list(trained.body)
+    kept = [layer for layer in layers if not isinstance(layer, nn.BatchNorm2d)]
+    for target, source in zip(network.body, kept, strict=True):
+        target.load_state_dict(source.state_dict())
+        norm = layers[layers.index(source) + 1] if isinstance(source, nn.Conv2d) else None
+        if isinstance(target, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            assert target.bias is not None
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            factor = norm.weight / (norm.running_var + norm.eps).sqrt()
+            target.weight.mul_(factor[:, None, None, None])
+            target.bias.sub_(norm.running_mean).mul_(factor).add_(norm.bias)
+    network.head.load_state_dict(trained.head.state_dict())
+    return network.eval()
+
+
+@torch.no_grad()
+def accuracy_of(network: CifarNetwork, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """Share of images whose largest logit is the label's."""
+    guesses = torch.cat([network(part)[1].argmax(1) for part in torch.split(images, 500)])
+    return (guesses == labels).double().mean().item()
+
+
+def _cifar(folder: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
+    settings = DataSettings.model_validate({"source": "cifar10", "dir": folder, "split": split})
+    data = load_dataset(settings)
+    assert data.labels is not None
+    return data.items, data.labels
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", required=True, help="folder with CIFAR-10")
+    parser.add_argument("--out", required=True, type=Path, help="safetensors file to write")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""One GAN per label, trained side by side: p(x) = Σ p(x | y) p(y).
+
+DC-CGAN distributed over its labels, and W-CGAN, which is the same with the Wasserstein objective. A
+cell sees the images of one label only and talks to nobody; whoever wants a sample draws a label
+from p(y) and asks that label's generator. Cells are laid out in rows of one per label; with more
+than one row, the replicas of a label may exchange by another method, and the best of each label is
+kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from remuda.cell import Cell, parcel_assessment
+from remuda.clock import Clock
+from remuda.config import CellularSettings, ClassParallelSettings, Config, GapSettings
+from remuda.data import Dataset
+from remuda.errors import ConfigError, DataError
+from remuda.grid import GridSchedule
+from remuda.methods.base import Method, Recipe, RoundReport
+from remuda.methods.cellular import Cellular
+from remuda.methods.gap import Gap, matching
+from remuda.methods.independent import Independent
+from remuda.metrics import HIGHER_IS_BETTER, Judge, spread
+from remuda.parcels import Parcel
+from remuda.streams import stream_key
+
+# Real images of one label that its samples are compared with.
+REAL_SAMPLES = 2000
+
+
+class ClassParallel(Method):
+    """Cell k trains on label k alone."""
+
+    labelled = True
+    shrinks_batches = True
+
+    def __init__(self, config: Config, grid: GridSchedule) -> None:
+        super().__init__(config, grid)
+        assert isinstance(config.method, ClassParallelSettings)
+        self.settings = config.method
+        self._labels = config.cells // self.settings.replicas
+        self._within = _within(config, self._labels)
+        self._judges: dict[int, Judge] = {}
+
+    @classmethod
+    def resolve(cls, config: Config, dataset: Dataset) -> Config:
+        """The grid follows from the data: one column per label, one row per replica."""
+        assert isinstance(config.method, ClassParallelSettings)
+        if dataset.labels is None:
+            raise DataError(
+                f"{dataset.name}: has no labels, and method=class_parallel trains one GAN per "
+                "label; allowed: data with labels, or method=independent"
+            )
+        counts = torch.bincount(dataset.labels, minlength=len(dataset.label_names)).tolist()
+        for name, count in zip(dataset.label_names, counts, strict=True):
+            if count < 2:
+                raise DataError(
+                    f"{dataset.name}: label {name} has {count or 'no'} "
+                    f"image{'' if count else 's'}, and its GAN needs two at least; "
+                    "allowed: data without that label, or more of it"
+                )
+        given = config.method.prior
+        if given is not None and len(given) != len(counts):
+            raise ConfigError(
+                f"method.prior has {len(given)} shares and {dataset.name} {len(counts)} labels; "
+                f"allowed: {len(counts)} shares, or null for those of the data"
+            )
+        shape = (config.method.replicas, len(counts))
+        grid = config.grid.model_copy(update={"shape": shape})
+        return config.model_copy(update={"grid": grid})
+
+    def label_shares(self, dataset: Dataset) -> list[float]:
+        given = self.settings.prior
+        return list(given) if given is not None else super().label_shares(dataset)
+
+    def label(self, cell: int) -> int:
+        """The label whose images a cell sees."""
+        return cell % self._labels
+
+    def view(self, dataset: Dataset, cell: int) -> Tensor:
+        assert dataset.labels is not None
+        return torch.nonzero(dataset.labels == self.label(cell)).flatten()
+
+    def peers(self, cell: int, round: int) -> tuple[int, ...]:
+        return self._within.peers(cell, round)
+
+    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+        label = self.label(cell.index)
+        name = cell.dataset.label_names[label]
+        cell.memory["label"] = {"index": label, "items": len(cell.view)}
+        if cell.judge is not None:
+            cell.judge = self._judge(cell, label)
+        found = self._within.advance(cell, parcels, clock)
+        # One label's samples show one class: that is no sign of a collapse.
+        return dataclasses.replace(found, classes=None, details={"label": name, **found.details})
+
+    def _judge(self, cell: Cell, label: int) -> Judge:
+        """Compares with the real images of one label."""
+        if label not in self._judges:
+            assert cell.judge is not None
+            chosen = cell.view[spread(len(cell.view), REAL_SAMPLES)]
+            items = cell.dataset.items[chosen]
+            self._judges[label] = Judge(cell.judge.extractor, items, cell.judge.metric)
+        return self._judges[label]
+
+    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+        """The best replica of every label, with the label's share p(y)."""
+        best = [
+            min(cells, key=lambda cell: (self._loss(parcels[cell]), cell))
+            for label in range(self._labels)
+            if (cells := [cell for cell in sorted(parcels) if self.label(cell) == label])
+        ]
+        items = [float(parcels[cell].meta["memory"]["label"]["items"]) for cell in best]
+        shares = self.settings.prior or items
+        weights = {cell: share / sum(shares) for cell, share in zip(best, shares, strict=True)}
+        found = [parcel_assessment(parcels[cell]) for cell in best]
+        assessed = [part for part in found if part is not None]
+        verdict = None
+        if judge is not None and len(assessed) == len(best):
+            verdict = judge.mixture(assessed, list(weights.values()))
+        origin = "given" if self.settings.prior else "those of the data"
+        return Recipe(weights, verdict, f"one generator per label, in shares that are {origin}")
+
+    def _loss(self, parcel: Parcel) -> float:
+        found = parcel_assessment(parcel)
+        if found is None:
+            return 0.0
+        better_is_more = self.config.score.metric in HIGHER_IS_BETTER
+        return -found.score if better_is_more else found.score
+
+
+class GapAmong(Gap):
+    """GAP among the replicas of each label."""
+
+    def __init__(self, config: Config, grid: GridSchedule, labels: int) -> None:
+        super().__init__(config, grid)
+        self._labels = labels
+
+    def peers(self, cell: int, round: int) -> tuple[int, ...]:
+        replica, label = divmod(cell, self._labels)
+        if self.settings.swap == "none" or round == 1:
+            return ()
+        seed = stream_key(self.config.seed, label, 0, "matching-of-a-label")
+        partner = matching(seed, round, self.config.cells // self._labels)[replica]
+        return () if partner is None else (partner * self._labels + label,)
+
+
+def _within(config: Config, labels: int) -> Method:
+    """What a cell does with the other replicas of its label; alone, nothing."""
+    assert isinstance(config.method, ClassParallelSettings)
+    inner = config.method.within
+    rows = config.method.replicas
+    table = tuple(
+        tuple(row * labels + label for row in range(rows) if row != own)
+        for own in range(rows)
+        for label in range(labels)
+    )
+    grid = config.grid.model_copy(update={"neighbourhood": "table", "table": table})
+    chosen = config.model_copy(update={"grid": grid, "method": inner})
+    if isinstance(inner, CellularSettings):
+        return Cellular(chosen, grid.build())
+    if isinstance(inner, GapSettings):
+        return GapAmong(chosen, grid.build(), labels)
+    return Independent(config, grid.build())

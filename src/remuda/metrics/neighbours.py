@@ -1,0 +1,135 @@
+"""Scores of samples by how their features lie among the real ones: KID, and four shares.
+
+KID: Bińkowski et al. 2018. Precision and recall: Kynkäänniemi et al. 2019, three neighbours.
+Density and coverage: Naeem et al. 2020, five neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remuda.errors import ConfigError
+
+SUBSETS = 100
+SUBSET_SIZE = 1000
+MOST_ITEMS = 10_000  # of either side, for what costs the square of them
+PRECISION_NEIGHBOURS = 3
+DENSITY_NEIGHBOURS = 5
+_BLOCK = 1000
+
+
+class KernelDistance(NamedTuple):
+    """Mean and deviation over subsets."""
+
+    mean: float
+    deviation: float
+
+
+class PrecisionRecall(NamedTuple):
+    """Share of samples that look real, and of real items that samples look like."""
+
+    precision: float
+    recall: float
+
+
+class DensityCoverage(NamedTuple):
+    """How many real neighbourhoods a sample lies in (1 is as real data do), share of them met."""
+
+    density: float
+    coverage: float
+
+
+def kernel_distance(
+    real: Tensor,
+    fake: Tensor,
+    rng: np.random.Generator,
+    *,
+    subsets: int = SUBSETS,
+    size: int = SUBSET_SIZE,
+) -> KernelDistance:
+    """KID: the unbiased squared MMD under the cubic kernel; 0 is best, and it may fall below."""
+    size = min(size, len(real), len(fake))
+    if size < 2:
+        raise ConfigError(f"KID of {size} samples; allowed: at least 2 samples and real items")
+    found = []
+    for _ in range(subsets):
+        chosen = [
+            side[torch.from_numpy(rng.choice(len(side), size, replace=False))].double()
+            for side in (real, fake)
+        ]
+        found.append(_squared_mmd(*chosen))
+    return KernelDistance(float(np.mean(found)), float(np.std(found)))
+
+
+def precision_recall(
+    real: Tensor, fake: Tensor, neighbours: int = PRECISION_NEIGHBOURS
+) -> PrecisionRecall:
+    """Precision and recall of samples against real items."""
+    _check(real, fake, neighbours)
+    return PrecisionRecall(
+        _share_inside(fake, real, _radii(real, neighbours)),
+        _share_inside(real, fake, _radii(fake, neighbours)),
+    )
+
+
+def density_coverage(
+    real: Tensor, fake: Tensor, neighbours: int = DENSITY_NEIGHBOURS
+) -> DensityCoverage:
+    """Density and coverage of samples against real items."""
+    _check(real, fake, neighbours)
+    radii = _radii(real, neighbours)
+    inside = 0
+    nearest = torch.full((len(real),), torch.inf)
+    for part in torch.split(fake.float(), _BLOCK):
+        distances = torch.cdist(part, real.float())
+        inside += int((distances < radii).sum())
+        nearest = torch.minimum(nearest, distances.amin(0))
+    coverage = float((nearest < radii).double().mean())
+    return DensityCoverage(inside / (neighbours * len(fake)), coverage)
+
+
+def _squared_mmd(real: Tensor, fake: Tensor) -> float:
+    count, features = real.shape
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b.T / features + 1) ** 3
+
+    among = sum(
+        float(kernel(side, side).fill_diagonal_(0).sum()) / (count * (count - 1))
+        for side in (real, fake)
+    )
+    return among - 2 * float(kernel(real, fake).mean())
+
+
+def _radii(items: Tensor, neighbours: int) -> Tensor:
+    """Distance of each item to its so-many-th nearest other."""
+    items = items.float()
+    parts = []
+    for start in range(0, len(items), _BLOCK):
+        distances = torch.cdist(items[start : start + _BLOCK], items)
+        # Of an item's distance to itself rounding may leave something.
+        own = torch.arange(len(distances))
+        distances[own, own + start] = torch.inf
+        parts.append(distances.kthvalue(neighbours, dim=1).values)
+    return torch.cat(parts)
+
+
+def _share_inside(items: Tensor, centres: Tensor, radii: Tensor) -> float:
+    """Share of the items that lie in any of the balls."""
+    met = 0
+    for part in torch.split(items.float(), _BLOCK):
+        met += int((torch.cdist(part, centres.float()) <= radii).any(1).sum())
+    return met / len(items)
+
+
+def _check(real: Tensor, fake: Tensor, neighbours: int) -> None:
+    fewest = min(len(real), len(fake))
+    if fewest <= neighbours:
+        raise ConfigError(
+            f"{fewest} samples have no {neighbours} neighbours each; "
+            f"allowed: at least {neighbours + 1} samples and real items"
+        )
