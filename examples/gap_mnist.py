@@ -26,7 +26,12 @@ from remuda.figures import Curve, learning_curves
 from remuda.store import RunFolder
 
 # Few images, so that a discriminator can learn them by heart within minutes.
-SMALL = ("data.limit=2000", "training.batch_size=100", "network.width=16")
+SMALL = (
+    "data.limit=2000",
+    "training.batch_size=100",
+    "training.input_noise=[]",
+    "network.width=16",
+)
 BATCHES = 20  # of an epoch
 FREQUENCIES = (0.1, 0.3, 0.5, 0.7, 1.0)
 

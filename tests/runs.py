@@ -31,6 +31,8 @@ _CONTEXT.set_forkserver_preload(
         "remuda.runtime",
         "remuda.view",
         "remuda.api",
+        "remuda.analysis.battle",
+        "remuda.figures",
         # What torch and Pillow load at their first use, seconds of it.
         "torch._dynamo",
         "torch._refs",

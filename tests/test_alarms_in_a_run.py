@@ -85,7 +85,7 @@ def test_a_cell_that_diverges_is_told_and_publishes_its_last_good_round(
 
     folder = RunFolder.open(run)
     published = [
-        [folder.load_cell(round, cell) for cell in range(runs.CELLS)]
+        list(folder.load_cells(round, range(runs.CELLS)).values())
         for round in range(1, runs.ROUNDS + 1)
     ]
     for earlier, later in pairwise(published):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +17,16 @@ from PIL import Image
 
 from remuda.config import load_config, preset_names
 from remuda.metrics import Scores
+from remuda.protocol import State, Verdict, Watched
+from remuda.store import RunFolder
 
 from . import faults
 from .runs import ROUNDS, Command, in_a_terminal, remuda, tiny, write_data
 
-HEAVY = ("torch", "numpy", "scipy", "matplotlib", "PIL", "yaml", "pydantic", "safetensors")
+HEAVY = (
+    *("torch", "numpy", "scipy", "sklearn", "matplotlib", "PIL"),
+    *("yaml", "pydantic", "safetensors"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +59,8 @@ def test_help_is_quick_and_light() -> None:
     assert exit_code == "0"
     assert loaded == "[]"
     assert float(seconds) < 2  # well under half a second; this machine may be busy
-    for command in ("presets", "config", "train", "resume", "sample", "score", "runs"):
+    shown = ("presets", "config", "train", "resume", "sample", "score", "runs")
+    for command in (*shown, "gam", "ais", "tsne", "curves"):
         assert re.search(rf"\b{command}\b", done.stdout)
 
 
@@ -186,6 +194,16 @@ def test_plain_lines_show_progress_without_a_terminal(trained: tuple[Path, str])
         )
 
 
+def test_training_ends_with_where_the_time_went(trained: tuple[Path, str]) -> None:
+    _, output = trained
+    table = output[output.index("time of all cells by routine") : output.index("picture:")]
+    shares = [float(share) for share in re.findall(r" ([\d.]+)%", table)]
+    assert 99 < sum(shares) < 101
+    assert re.search(r"\btrain +[\d.]+s", table)
+    assert re.search(r"^per cell, round [\d.]+ kB published, .* gathered, .* saved$", table, re.M)
+    assert max(map(len, table.splitlines())) <= 80
+
+
 def test_every_sheet_is_there(trained: tuple[Path, str]) -> None:
     run, _ = trained
     names = sorted(str(path.relative_to(run)) for path in (run / "samples").rglob("*.png"))
@@ -196,6 +214,10 @@ def test_every_sheet_is_there(trained: tuple[Path, str]) -> None:
     ]
     result = json.loads((run / "result.json").read_text())
     assert result["scores"]["samples"] == 20
+    assert result["cell_rounds"] == 9
+    assert {"train", "gather", "publish", "checkpoint", "other"} <= set(result["routines"])
+    assert result["bytes"].keys() == {"published", "gathered", "saved"}
+    assert all(moved["total"] > 0 for moved in result["bytes"].values())
     env = json.loads((run / "env.json").read_text())
     assert {"remuda", "torch", "python", "host", "revision", "threads", "data"} <= set(env)
 
@@ -249,6 +271,17 @@ def test_an_error_that_wraps_the_interruption_is_still_one(tmp_path: Path, data:
 # ---------------------------------------------------------------------------------- the live view
 
 
+def test_a_narrow_terminal_gets_a_narrow_table(tmp_path: Path, data: Path) -> None:
+    words = ["train", *tiny(data, tmp_path / "run", "training.batches_per_round=25")]
+    code, screen = in_a_terminal(words, columns=60)
+    assert code == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)
+    assert re.search(r"2 +[1-3] +-?[\d.]+ +[\d.]+ +(minimax|heuristic) +[\d.]+", text)
+    assert re.search(r"round [1-3]/3 .* left \d+s", text)
+    assert "fitness" not in text
+    assert "…" not in text
+
+
 @pytest.mark.parametrize("columns", [80, 130])
 def test_a_terminal_gets_a_live_table(columns: int, tmp_path: Path, data: Path) -> None:
     words = ["train", *tiny(data, tmp_path / "run", "training.batches_per_round=25")]
@@ -285,6 +318,34 @@ def test_ctrl_c_on_a_terminal_leaves_it_usable(tmp_path: Path, data: Path) -> No
     assert "Continue with:" in screen
     assert screen.rindex("\x1b[?25h") > screen.rindex("\x1b[?25l")  # the cursor is shown again
     assert "Traceback" not in screen
+
+
+# ---------------------------------------------------------------------------------- the workers
+
+
+def test_status_shows_the_workers_of_a_run_that_another_process_trains(
+    trained: tuple[Path, str], tmp_path: Path
+) -> None:
+    shutil.copytree(trained[0], tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    workers = [
+        Watched(1, "node-a", 17, State.PROCESSING, Verdict.WORKING, 0.5, (0, 1), {0: 2, 1: 1}),
+        Watched(2, "node-b", 18, State.INACTIVE, Verdict.DELAYED, 6.0, (), {}),
+    ]
+    with folder.lock():
+        status = {"time": time.time() - 100, "rounds": 9, "completed": 1, "epoch": 2}
+        folder.write_status({**status, "workers": [one.to_json() for one in workers]})
+        code, output, _ = remuda(tmp_path, "status", str(folder.path))
+    assert code == 0
+    first, line, _, *rows = output.splitlines()
+    assert first == "round 1 of 9 is complete, epoch 2"
+    assert line == "workers 1 working, 1 delayed"
+    cells = [re.split(r"\s{2,}", row.strip()) for row in rows]
+    # What was heard then is older by now.
+    assert re.fullmatch(r"10\d\.\ds ago", cells[0].pop(5))
+    assert cells[0] == ["1", "node-a", "17", "processing", "working", "0:2 1:1"]
+    assert cells[1][-1] == "spare"
+    assert "nobody is training here" in remuda(tmp_path, "status", str(folder.path))[1]
 
 
 # ---------------------------------------------------------------------------------- results

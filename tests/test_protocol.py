@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.protocol import (
+    State,
+    Verdict,
+    Watched,
     acceptance_rate,
     checkpoint_due,
     checkpoints_to_drop,
     lines_to_keep,
     sheet_due,
+    sum_costs,
 )
 
 rounds = st.integers(1, 1000)
@@ -137,3 +144,41 @@ def test_acceptance_is_the_share_of_offspring_that_became_the_centre_by_role() -
 
 def test_methods_without_replacement_have_no_acceptance_rate() -> None:
     assert acceptance_rate([{"event": "started"}, {"event": "round", "cell": 0}]) == {}
+
+
+# ---------------------------------------------------------------------------------- costs
+
+
+SPENT = st.dictionaries(st.sampled_from(["train", "gather", "other"]), st.floats(0, 1e4))
+MOVED = st.dictionaries(st.sampled_from(["gathered", "published", "saved"]), st.integers(0, 10**9))
+
+
+@given(st.lists(st.tuples(SPENT, MOVED), min_size=1))
+def test_costs_are_the_sums_over_cells_and_rounds(
+    rounds: list[tuple[dict[str, float], dict[str, int]]],
+) -> None:
+    events: list[dict[str, Any]] = [
+        {"event": "round", "seconds": seconds, "bytes": moved} for seconds, moved in rounds
+    ]
+    costs = sum_costs([{"event": "started"}, *events, {"event": "population", "seconds": 5.0}])
+    assert costs.cell_rounds == len(rounds)
+    for name in ("train", "gather", "other"):
+        total = sum(seconds.get(name, 0.0) for seconds, _ in rounds)
+        assert costs.seconds.get(name, 0.0) == pytest.approx(total)
+    for name in ("gathered", "published", "saved"):
+        total = sum(moved.get(name, 0) for _, moved in rounds)
+        assert costs.bytes.get(name, 0) == total
+        if name in costs.bytes:
+            stored = costs.to_json()["bytes"][name]
+            assert stored == {"total": total, "per_cell_round": round(total / len(rounds))}
+    spent = list(costs.seconds.values())
+    assert spent == sorted(spent, reverse=True)
+
+
+def test_no_rounds_cost_nothing() -> None:
+    assert sum_costs([]).to_json() == {"cell_rounds": 0, "routines": {}, "bytes": {}}
+
+
+def test_what_is_known_of_a_worker_survives_its_way_through_a_file() -> None:
+    before = Watched(2, "a", 17, State.FINISHED, Verdict.DELAYED, 1.25, (3, 4), {3: 7, 4: 6})
+    assert Watched.from_json(json.loads(json.dumps(before.to_json()))) == before

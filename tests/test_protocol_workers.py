@@ -21,11 +21,16 @@ from remuda.protocol import (
     may_start,
     must_fence,
     next_state,
+    oldest_allowed,
     place,
     transition_table,
 )
 
 costs_of_cells = st.dictionaries(st.integers(0, 40), st.floats(0.5, 100), min_size=1, max_size=25)
+# A cell's cost is its number of images, so sums are exact and there are real ties.
+whole_costs = st.dictionaries(
+    st.integers(0, 40), st.integers(1, 9).map(float), min_size=1, max_size=25
+)
 seats_of_workers = st.lists(
     st.builds(Seat, st.integers(1, 30), st.sampled_from(["a", "b"]), st.integers(1, 8)),
     min_size=1,
@@ -95,6 +100,39 @@ def test_equal_cells_on_equal_workers_differ_by_at_most_one(cells: int, workers:
     assert max(sizes) - min(sizes) <= 1
 
 
+@given(whole_costs, seats_of_workers)
+def test_placement_is_the_plain_greedy_one(costs: dict[int, float], seats: list[Seat]) -> None:
+    cores = {seat.worker: seat.cores for seat in seats}
+    loads = dict.fromkeys(cores, 0.0)
+    plain: dict[int, list[int]] = {worker: [] for worker in cores}
+    for cell in sorted(costs, key=lambda cell: (-costs[cell], cell)):
+        after = {worker: (loads[worker] + costs[cell]) / cores[worker] for worker in cores}
+        worker = min(after, key=lambda worker: (after[worker], worker))
+        loads[worker] += costs[cell]
+        plain[worker].append(cell)
+    assert place(costs, seats) == {worker: tuple(sorted(own)) for worker, own in plain.items()}
+
+
+class _Counted(dict[int, float]):
+    """Costs that know how often they were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, cell: int) -> float:
+        self.looks += 1
+        return super().__getitem__(cell)
+
+
+def test_thousands_of_workers_are_placed_and_replaced_without_comparing_all_with_all() -> None:
+    costs = _Counted(dict.fromkeys(range(3000), 1.0))
+    seats = [Seat(worker) for worker in range(3000)]
+    placed = place(costs, seats)
+    assert placed == {worker: (worker,) for worker in range(3000)}
+    after = adopt(placed, range(1500), costs, seats)
+    assert {len(own) for own in after.values()} == {2}
+    assert costs.looks < 10 * len(costs)
+
+
 def test_a_host_with_more_cores_gets_more() -> None:
     seats = [Seat(1, "small", cores=1), Seat(2, "large", cores=3)]
     sizes = {worker: len(own) for worker, own in place(dict.fromkeys(range(8), 1.0), seats).items()}
@@ -120,6 +158,27 @@ def test_adoption_moves_only_the_lost_cells(
     assert all(set(before[worker]) <= set(cells) for worker, cells in after.items())
 
 
+@given(whole_costs, seats_of_workers, st.data())
+def test_each_lost_cell_goes_to_a_spare_or_else_the_least_loaded(
+    costs: dict[int, float], seats: list[Seat], data: st.DataObject
+) -> None:
+    lost = data.draw(
+        st.sets(st.sampled_from([seat.worker for seat in seats]), max_size=len(seats) - 1)
+    )
+    before = place(costs, seats)
+    plain = {seat.worker: list(before[seat.worker]) for seat in seats if seat.worker not in lost}
+    cores = {seat.worker: seat.cores for seat in seats}
+    homeless = [cell for worker in lost for cell in before[worker]]
+    for cell in sorted(homeless, key=lambda cell: (-costs[cell], cell)):
+        loads = {
+            worker: (bool(own), sum(costs[one] for one in own) / cores[worker], worker)
+            for worker, own in plain.items()
+        }
+        plain[min(plain, key=lambda worker: loads[worker])].append(cell)
+    expected = {worker: tuple(sorted(own)) for worker, own in plain.items()}
+    assert adopt(before, lost, costs, seats) == expected
+
+
 def test_spares_adopt_first() -> None:
     placement = {1: (0,), 2: (1,), 3: (), 4: ()}
     seats = [Seat(worker) for worker in placement]
@@ -135,3 +194,23 @@ def test_nobody_left_is_an_error() -> None:
 
 def test_a_cell_runs_one_round_ahead_of_the_slowest_and_no_further() -> None:
     assert [may_start(round, committed=3) for round in (4, 5, 6)] == [True, True, False]
+
+
+@given(round=st.integers(1, 10**6), bound=st.integers(0, 10**6))
+def test_the_oldest_allowed_is_as_stale_as_the_bound_and_the_one_before_is_not(
+    round: int, bound: int
+) -> None:
+    oldest = oldest_allowed(round, bound)
+    assert 0 <= oldest <= round - 1
+    staleness = round - 1 - oldest
+    # Round 0 is what everybody has from the start: nobody waits for it.
+    assert staleness == bound or (staleness < bound and oldest == 0)
+    assert oldest_allowed(round, bound) <= oldest_allowed(round + 1, bound)
+
+
+@given(st.integers(1, 10**6))
+def test_without_a_bound_nobody_is_waited_for_and_a_bound_of_none_is_the_round_before(
+    round: int,
+) -> None:
+    assert oldest_allowed(round, None) == 0
+    assert oldest_allowed(round, 0) == round - 1

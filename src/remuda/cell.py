@@ -44,6 +44,9 @@ from remuda.parcels import Parcel
 from remuda.streams import choice_stream, tensor_stream
 
 Tick = Callable[[int, int], None]
+# What the names of some of a parcel's tensors start with.
+ASSESSMENT = "assessment."
+GENERATOR = "generator.network."
 MOST_JUDGED = 1000  # items behind a discriminator's cost: enough for a curve, and cheap
 
 
@@ -439,7 +442,7 @@ class Cell:
                 tensors[f"{role}.{name}"] = self.devices.home(value.detach()).clone()
         if self.assessment is not None:
             for name, value in self.assessment.tensors().items():
-                tensors[f"assessment.{name}"] = value
+                tensors[f"{ASSESSMENT}{name}"] = value
         genes = {
             role: {"learning_rate": individual.learning_rate, "loss": individual.loss}
             for role, individual in _roles(self.gan)
@@ -466,7 +469,7 @@ class Cell:
 
 def parcel_assessment(parcel: Parcel) -> Assessment | None:
     """The scores that travel with a parcel, if its cell was scored."""
-    tensors = _under("assessment.", parcel.tensors)
+    tensors = _under(ASSESSMENT, parcel.tensors)
     return Assessment.from_tensors(tensors) if tensors else None
 
 
@@ -490,7 +493,7 @@ def role_tensors(parcel: Parcel, role: str) -> dict[str, Tensor]:
 
 def generator_weights(parcel: Parcel) -> dict[str, Tensor]:
     """The state dict of a parcel's generator."""
-    return _under("generator.network.", parcel.tensors)
+    return _under(GENERATOR, parcel.tensors)
 
 
 def _roles(gan: Gan) -> tuple[tuple[str, Individual], tuple[str, Individual]]:

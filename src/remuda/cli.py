@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 import typer
 
 from remuda.analysis import commands as analysis
-from remuda.errors import ConfigError, RemudaError, StoreError
+from remuda.errors import STOPPED, ConfigError, RemudaError, StoreError
 from remuda.version import __version__
 
 if TYPE_CHECKING:
+    from remuda.comm import Session
+    from remuda.config import Config
     from remuda.runtime import Result
     from remuda.view import View
 
@@ -50,17 +54,30 @@ EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="local (this process), process (workers on this machine), or auto: processes where "
-        "there is more than one core and cell; the weights are the same",
+        help="local (this process), process (workers on this machine), mpi (ranks, also on many "
+        "machines; starts mpiexec itself), or auto: processes where there is more than one core "
+        "and cell, ranks under mpiexec; the weights are the same",
     ),
 ]
 Workers = Annotated[
     str, typer.Option("--workers", metavar="N|auto", help="worker processes; auto: cores / threads")
 ]
+MpiExec = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--mpiexec",
+        metavar="COMMAND",
+        help="--engine mpi: the launcher with its flags, e.g. 'mpiexec --with-ft ulfm --host a,b'",
+    ),
+]
+Restarts = Annotated[
+    int,
+    typer.Option("--restarts", min=0, help="--engine mpi: start a lost job again so many times"),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="one line per round, no live table")]
 
 
-ENGINES = ("auto", "local", "process")
+ENGINES = ("auto", "local", "process", "mpi")
 
 
 def main() -> NoReturn:
@@ -105,19 +122,33 @@ def train(
     data_dir: DataDir = None,
     engine: EngineName = "auto",
     workers: Workers = "auto",
+    mpiexec: MpiExec = None,
+    restarts: Restarts = 3,
     plain: Plain = False,
 ) -> None:
     """Train a population: `remuda train`, `remuda train cellular-mnist grid=3x3 rounds=20`.
 
     Ends with the scores, a picture of samples and what to try next. Ctrl-C loses nothing:
-    `remuda resume` continues, and the weights come out as if nothing had happened.
+    `remuda resume` continues, and the weights come out as if nothing had happened. So does
+    SIGUSR1, with exit code 75: a batch system may start the run again.
     """
-    chosen = _load(words, data_dir)
     count = _check_engine(engine, workers)
-    with _watched(plain) as view:
+    session = _join_job(engine)
+    chosen = _load(words, data_dir)
+    if engine == "mpi" and session is None:
+        from remuda.store import new_path
+
+        path = new_path(chosen).absolute()
+        given = [*(words or []), f"run.dir={json.dumps(str(path))}"]
+        if data_dir is not None:
+            given += ["--data-dir", str(data_dir)]
+        _supervise(["train", *given], path, chosen, count, mpiexec, restarts)
+    # A launcher's pipe may look like a terminal, but nobody can redraw lines through it.
+    with _watched(plain or session is not None) as view:
         from remuda import runtime
 
-        result = runtime.train(chosen, view, engine=runtime.choose_engine(engine, count, chosen))
+        how = runtime.choose_engine(engine, count, chosen, session)
+        result = runtime.train(chosen, view, engine=how)
     _show(result)
 
 
@@ -127,6 +158,8 @@ def resume(
     data_dir: DataDir = None,
     engine: EngineName = "auto",
     workers: Workers = "auto",
+    mpiexec: MpiExec = None,
+    restarts: Restarts = 3,
     plain: Plain = False,
 ) -> None:
     """Continue an interrupted run; the result equals that of an undisturbed one.
@@ -134,16 +167,57 @@ def resume(
     Also on another engine or another number of workers.
     """
     count = _check_engine(engine, workers)
-    with _watched(plain) as view:
+    session = _join_job(engine)
+    if engine == "mpi" and session is None:
+        from remuda.store import RunFolder
+
+        folder = RunFolder.open(run)
+        if folder.result() is None:
+            given = ["--data-dir", str(data_dir)] if data_dir is not None else []
+            words = ["resume", str(run.absolute()), *given]
+            _supervise(words, run.absolute(), folder.config(), count, mpiexec, restarts)
+    with _watched(plain or session is not None) as view:
         from remuda import runtime
         from remuda.store import RunFolder
 
-        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config())
+        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config(), session)
         result = runtime.resume(run, view, data_dir, engine=chosen)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:
         _show(result)
+
+
+@app.command()
+def slurm(
+    words: Words = None,
+    data_dir: DataDir = None,
+    nodes: Annotated[int, typer.Option(min=1, help="nodes")] = 1,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=2, help="the master and its workers; default: one worker per cell"),
+    ] = None,
+    time: Annotated[str, typer.Option(help="wall time, as Slurm writes it")] = "01:00:00",
+    notice: Annotated[
+        int, typer.Option(min=10, help="seconds before the end at which the run is saved")
+    ] = 120,
+) -> None:
+    """Print a job script: `remuda slurm cellular-mnist grid=3x3 --nodes 2 > job.sbatch`.
+
+    It starts mpiexec on all nodes, survives lost ranks, and when the time is nearly up saves the
+    run and queues itself again until the run is finished.
+    """
+    from remuda.slurm import Request, job_script
+
+    chosen = _load(words, data_dir)
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time):
+        raise ConfigError(f"--time={time}: allowed: MINUTES, H:M:S, or D-H:M:S, e.g. 04:00:00")
+    request = Request(nodes, tasks or chosen.cells + 1, chosen.threads, time, notice)
+    given = [word for word in words or [] if not word.startswith("run.dir=")]
+    if data_dir is not None:
+        given += ["--data-dir", str(data_dir.absolute())]
+    command = [sys.executable, "-m", "remuda"]
+    print(job_script(chosen.name, given, chosen.run.dir, request, command), end="")
 
 
 def _check_engine(engine: str, workers: str) -> int | None:
@@ -160,6 +234,64 @@ def _check_engine(engine: str, workers: str) -> int | None:
     if engine == "local" and int(workers) > 1:
         raise ConfigError(f"--workers={workers}: --engine=local has one; allowed: 1, auto")
     return int(workers)
+
+
+def _join_job(engine: str) -> Session | None:
+    """The MPI job that this process is the master of, if it is in one; workers end in here."""
+    from remuda.launch import find_launcher
+
+    launcher = find_launcher(os.environ)
+    if launcher is None or (launcher.tasks == 1 and engine != "mpi"):
+        return None
+    try:
+        if engine in ("local", "process"):
+            raise ConfigError(
+                f"--engine={engine}: {launcher.name} started {launcher.tasks} tasks, and each "
+                "would train a run of its own; allowed: auto, mpi, or one task"
+            )
+        from remuda.runtime import join_job
+
+        return join_job(launcher)
+    except RemudaError as error:
+        if launcher.task > 0:  # one of them says it
+            raise typer.Exit(error.exit_code) from None
+        raise
+
+
+def _supervise(
+    words: list[str],
+    path: Path,
+    config: Config,
+    workers: int | None,
+    mpiexec: str | None,
+    restarts: int,
+) -> NoReturn:
+    """Carry a run on MPI, and end with its exit code."""
+    from remuda.launch import allocated_tasks
+    from remuda.runtime import default_workers
+    from remuda.supervisor import Commands, Supervisor, find_mpiexec
+
+    allocated = allocated_tasks(os.environ)
+    if workers is None:
+        workers = allocated - 1 if allocated and allocated > 1 else default_workers(config)
+    rank = [sys.executable, "-m", "remuda"]
+    commands = Commands(
+        train=[*rank, *words, "--engine", "mpi"],
+        resume=[*rank, "resume", str(path), *_data_dir(words), "--engine", "mpi"],
+    )
+    supervisor = Supervisor(
+        find_mpiexec(mpiexec, workers + 1),
+        commands,
+        path,
+        restarts,
+        lambda line: print(f"remuda: {line}", file=sys.stderr, flush=True),
+        config.threads,
+    )
+    raise SystemExit(supervisor.run())
+
+
+def _data_dir(words: list[str]) -> list[str]:
+    return words[words.index("--data-dir") :][:2] if "--data-dir" in words else []
 
 
 class _Terminated(BaseException):
@@ -183,7 +315,7 @@ def _watched(plain: bool) -> Iterator[View]:
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
     # A closed terminal is a reason to stop, unless nohup says it is none.
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     previous = [(number, signal.signal(number, stop)) for number in numbers]
@@ -209,13 +341,14 @@ def _watched(plain: bool) -> Iterator[View]:
                 f"saved. Continue with:\n  {_command()} resume {_quoted(view.path)}",
                 file=sys.stderr,
             )
-        raise typer.Exit(128 + number) from None
+        raise typer.Exit(STOPPED if number == signal.SIGUSR1 else 128 + number) from None
     finally:
         for number, handler in previous:
             signal.signal(number, handler)
 
 
 def _show(result: Result) -> None:
+    from remuda.tables import costs_lines
     from remuda.view import duration
 
     command, path = _command(), _quoted(result.path)
@@ -225,6 +358,9 @@ def _show(result: Result) -> None:
     if result.acceptance:
         shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
         print(f"offspring kept  {shares}")
+    print()
+    for line in costs_lines(result.costs, shutil.get_terminal_size().columns):
+        print(line)
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
     print(f"  {command} sample {path} -n 100 -o more.png")
@@ -246,6 +382,8 @@ def _command() -> str:
     if shutil.which("remuda"):
         return "remuda"
     script = Path(sys.argv[0]).absolute()
+    if script.name == "__main__.py":
+        script = Path(sys.executable).with_name("remuda")
     here = Path.cwd()
     return str(script.relative_to(here)) if script.is_relative_to(here) else str(script)
 
@@ -356,32 +494,28 @@ def score(
 @app.command()
 def status(run: RunPath) -> None:
     """Show the workers of a run: where they are, what they do, when they were last heard."""
-    from rich.console import Console
-    from rich.table import Table
+    import dataclasses
+    import time
 
+    from rich.console import Console
+
+    from remuda.protocol import Watched
     from remuda.store import RunFolder
+    from remuda.tables import workers_line, workers_table
 
     found = RunFolder.open(run).status()
     if found is None:
         print(f"{run}: nobody is training here now; `{_command()} runs` says how far it came")
         return
+    age = max(0.0, time.time() - found["time"])
+    workers = [
+        dataclasses.replace(watched, heard=watched.heard + age)
+        for watched in map(Watched.from_json, found["workers"])
+    ]
     print(f"round {found['completed']} of {found['rounds']} is complete, epoch {found['epoch']}")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("worker", "host", "pid", "state", "heartbeat", "heard", "cells at round"):
-        table.add_column(title)
-    colours = {"working": "green", "delayed": "yellow", "dead": "red"}
-    for worker in found["workers"]:
-        verdict, rounds = worker["verdict"], worker["rounds"]
-        table.add_row(
-            str(worker["worker"]),
-            worker["host"],
-            str(worker["pid"]),
-            worker["state"],
-            f"[{colours.get(verdict, 'white')}]{verdict}[/]",
-            f"{worker['heard']:.1f}s ago",
-            " ".join(f"{cell}:{rounds.get(str(cell), 0)}" for cell in worker["cells"]) or "spare",
-        )
-    Console().print(table)
+    console = Console()
+    console.print(workers_line(workers))
+    console.print(workers_table(workers, console.width))
 
 
 @app.command()

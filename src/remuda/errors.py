@@ -1,5 +1,7 @@
 """Errors that are the user's to fix: shown as plain lines, never as a traceback."""
 
+STOPPED = 75  # exit code of a run that was told to stop (SIGUSR1) and is saved: start it again
+
 
 class RemudaError(Exception):
     """Base of every error whose message is written for the user."""

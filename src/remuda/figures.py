@@ -38,11 +38,15 @@ class Curve:
 
 
 def battle(
-    shares: Array, allowed: Array, names: Sequence[str], blocks: Sequence[tuple[str, int]]
+    shares: Array,
+    allowed: Array,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    legend: Sequence[str] = (),
 ) -> bytes:
     """The battle matrix: discriminators down, generators across; who may not judge is hatched.
 
-    `names` are the members, `blocks` the runs with how many members each.
+    `names` are the members, `sizes` says how many of them each run has.
     """
     count = len(shares)
     side = max(3.6, 0.62 * count + 1.2)
@@ -74,7 +78,7 @@ def battle(
                     )
                 )
     edge = 0
-    for _, members in blocks[:-1]:
+    for members in sizes[:-1]:
         edge += members
         for line in (axes.axhline, axes.axvline):
             line(edge - 0.5, color="white", linewidth=4, zorder=4)
@@ -89,7 +93,8 @@ def battle(
     bar = figure.colorbar(picture, ax=axes, fraction=0.046, pad=0.03)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0)
-    figure.text(0.99, 0.01, "hatched: may not judge", ha="right", fontsize=7.5, color=FAINT)
+    notes = "   ".join((*legend, "hatched: may not judge"))
+    figure.supxlabel(notes, x=0.99, ha="right", fontsize=7.5, color=FAINT)
     return _png(figure)
 
 

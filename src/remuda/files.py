@@ -52,8 +52,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    write_atomically(path, (to_json(value, indent=2) + "\n").encode(), durable=durable)
+def write_json(path: Path, value: Any, *, durable: bool = True, indent: int | None = 2) -> None:
+    write_atomically(path, (to_json(value, indent) + "\n").encode(), durable=durable)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

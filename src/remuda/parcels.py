@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -30,11 +32,21 @@ class Parcel:
     tensors: Mapping[str, Tensor]
     meta: Mapping[str, Any]
 
+    @cached_property
+    def encoded(self) -> bytes:
+        """safetensors with the rest as JSON in its header: one form for disk, memory and wire."""
+        rest = {"cell": self.cell, "round": self.round, "meta": dict(self.meta)}
+        return safetensors.torch.save(dict(self.tensors), metadata={"remuda": to_json(rest)})
 
-def encode_parcel(parcel: Parcel) -> bytes:
-    """safetensors with the rest as JSON in its header: the same on disk, in memory, on the wire."""
-    rest = {"cell": parcel.cell, "round": parcel.round, "meta": dict(parcel.meta)}
-    return safetensors.torch.save(dict(parcel.tensors), metadata={"remuda": to_json(rest)})
+    @property
+    def nbytes(self) -> int:
+        """What its tensors weigh."""
+        return sum(value.nbytes for value in self.tensors.values())
+
+    def only(self, part: str) -> Parcel:
+        """The same parcel with only the tensors whose names start so."""
+        chosen = {name: value for name, value in self.tensors.items() if name.startswith(part)}
+        return Parcel(self.cell, self.round, chosen, self.meta)
 
 
 def decode_parcel(content: bytes) -> Parcel:
@@ -43,11 +55,30 @@ def decode_parcel(content: bytes) -> Parcel:
         # The header is a little-endian length and JSON; safetensors itself checks its layout.
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])
-        rest = json.loads(header["__metadata__"]["remuda"])
+        rest = header["__metadata__"]["remuda"]
         tensors = safetensors.torch.load(content)
-        cell, round, meta = rest["cell"], rest["round"], rest["meta"]
+        return _parcel(rest, tensors)
     except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise ParcelError(f"not a parcel: {error}") from None
+
+
+def read_parcel(path: Path, part: str = "") -> Parcel:
+    """The parcel in a file in memory, mapped rather than copied.
+
+    With `part`, only the tensors whose names start so; the others are not even looked at.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(part)]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names}
+            return _parcel(file.metadata()["remuda"], tensors)
+    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise ParcelError(f"not a parcel: {error}") from None
+
+
+def _parcel(rest: str, tensors: Mapping[str, Tensor]) -> Parcel:
+    values = json.loads(rest)
+    cell, round, meta = values["cell"], values["round"], values["meta"]
     if not isinstance(cell, int) or not isinstance(round, int) or not isinstance(meta, dict):
-        raise ParcelError("not a parcel: its cell, round or meta is of the wrong kind")
+        raise ParcelError("its cell, round or meta is of the wrong kind")
     return Parcel(cell, round, tensors, meta)

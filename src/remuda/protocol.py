@@ -6,8 +6,9 @@ compare values and need no processes.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -79,12 +80,50 @@ def judge_heartbeat(silence: float, patience: Patience, *, gone: bool = False) -
     return Verdict.DELAYED if silence > patience.delayed else Verdict.WORKING
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A worker as its master sees it; what `remuda status` and the live view show."""
+
+    worker: int
+    host: str
+    pid: int
+    state: State
+    verdict: Verdict
+    heard: float  # seconds since its last answer
+    cells: tuple[int, ...]
+    rounds: Mapping[int, int]  # done, by cell
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "heard": round(self.heard, 3), "rounds": dict(self.rounds)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Watched:
+        """The inverse of `to_json`; JSON's keys are text."""
+        return cls(
+            **{
+                **values,
+                "state": State(values["state"]),
+                "verdict": Verdict(values["verdict"]),
+                "cells": tuple(values["cells"]),
+                "rounds": {int(cell): done for cell, done in values["rounds"].items()},
+            }
+        )
+
+
 def must_fence(silence: float, patience: Patience) -> bool:
     """Whether a worker that has not heard its master for so long must assume it was written off.
 
     Sooner than the master declares it dead, so that the two never work at the same time.
     """
     return silence > 0.8 * patience.dead
+
+
+def may_restart(code: int, losses: int, restarts: int) -> bool:
+    """Whether a job that ended so, without a result, is started again.
+
+    2 and 3 are the exit codes of a user's mistake: the same would happen again.
+    """
+    return code not in (2, 3) and losses < restarts
 
 
 # ---------------------------------------------------------------------------- placement
@@ -107,14 +146,21 @@ def place(costs: Mapping[int, float], seats: Sequence[Seat]) -> dict[int, tuple[
     """
     if not seats:
         raise ValueError("no workers to place cells on")
-    loads = {seat.worker: 0.0 for seat in seats}
-    cores = {seat.worker: max(1, seat.cores) for seat in seats}
     placed: dict[int, list[int]] = {seat.worker: [] for seat in seats}
+    # Among workers of equal cores the least loaded is the best for every cell, so only the first
+    # of each heap of (load, worker) need be compared: ten thousand workers take no longer each.
+    equals: dict[int, list[tuple[float, int]]] = {}
+    for seat in seats:
+        equals.setdefault(max(1, seat.cores), []).append((0.0, seat.worker))
+    for heap in equals.values():
+        heapq.heapify(heap)
     for cell in sorted(costs, key=lambda cell: (-costs[cell], cell)):
-        worker = min(
-            loads, key=lambda worker: ((loads[worker] + costs[cell]) / cores[worker], worker)
+        cost = costs[cell]
+        cores = min(
+            equals, key=lambda cores: ((equals[cores][0][0] + cost) / cores, equals[cores][0][1])
         )
-        loads[worker] += costs[cell]
+        load, worker = equals[cores][0]
+        heapq.heapreplace(equals[cores], (load + cost, worker))
         placed[worker].append(cell)
     return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
 
@@ -136,16 +182,14 @@ def adopt(
         (cell for worker in lost for cell in placement.get(worker, ())),
         key=lambda cell: (-costs[cell], cell),
     )
+    loads = {worker: sum(costs[own] for own in cells) for worker, cells in placed.items()}
+    heap = [(len(placed[worker]) > 0, loads[worker] / cores[worker], worker) for worker in placed]
+    heapq.heapify(heap)
     for cell in homeless:
-        worker = min(
-            placed,
-            key=lambda worker: (
-                len(placed[worker]) > 0,
-                sum(costs[own] for own in placed[worker]) / cores[worker],
-                worker,
-            ),
-        )
+        worker = heap[0][2]
+        loads[worker] += costs[cell]
         placed[worker].append(cell)
+        heapq.heapreplace(heap, (True, loads[worker] / cores[worker], worker))
     return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
 
 
@@ -156,6 +200,11 @@ def may_start(round: int, committed: int) -> bool:
     that others still need are few.
     """
     return round <= committed + 2
+
+
+def oldest_allowed(round: int, max_staleness: int | None) -> int:
+    """The oldest round whose parcels an asynchronous cell may read in this round."""
+    return 0 if max_staleness is None else max(0, round - 1 - max_staleness)
 
 
 # ---------------------------------------------------------------------------- what is kept
@@ -205,3 +254,39 @@ def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         for role, centre in event.get("centre", {}).items():
             outcomes.setdefault(role, []).append(centre["from"] == "offspring")
     return {role: sum(kept) / len(kept) for role, kept in outcomes.items()}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the rounds of a run took, summed over cells."""
+
+    cell_rounds: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, the longest first
+    bytes: Mapping[str, int] = field(default_factory=dict)  # gathered, published, saved
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cell_rounds": self.cell_rounds,
+            "routines": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
+            "bytes": {
+                name: {"total": total, "per_cell_round": round(total / self.cell_rounds)}
+                for name, total in self.bytes.items()
+            },
+        }
+
+
+def sum_costs(events: Iterable[Mapping[str, Any]]) -> Costs:
+    """The costs of all rounds in the events; those that were lost and trained again count once."""
+    count = 0
+    seconds: dict[str, float] = {}
+    traffic: dict[str, int] = {}
+    for event in events:
+        if event.get("event") != "round":
+            continue
+        count += 1
+        for routine, spent in event.get("seconds", {}).items():
+            seconds[routine] = seconds.get(routine, 0.0) + spent
+        for kind, size in event.get("bytes", {}).items():
+            traffic[kind] = traffic.get(kind, 0) + size
+    longest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
+    return Costs(count, dict(longest), dict(sorted(traffic.items())))

@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +29,7 @@ from typing import Any
 from remuda.config import Config, load_config, render
 from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.files import digest, read_json, sync, to_json, write_atomically, write_json
-from remuda.parcels import Parcel, ParcelError, decode_parcel, encode_parcel
+from remuda.parcels import Parcel, ParcelError, decode_parcel
 from remuda.protocol import lines_to_keep
 
 FORMAT = 1
@@ -74,14 +75,9 @@ class RunFolder:
         attachments: Mapping[str, bytes] | None = None,
     ) -> RunFolder:
         """A new folder: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
-        path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
+        path = new_path(config, attachments)
         try:
             there = path.exists()
-            if there and not (path.is_dir() and _is_unborn(path, attachments or {})):
-                raise ConfigError(
-                    f"run.dir={path}: is already there and not empty; allowed: a new folder, "
-                    f"or `remuda resume {path}` to continue a run"
-                )
             # A new folder is made by one process only, also when two start in the same second.
             path.mkdir(parents=True, exist_ok=there)
         except OSError as error:
@@ -91,7 +87,7 @@ class RunFolder:
         for name, content in (attachments or {}).items():
             write_atomically(path / name, content)
         sums = {name: digest(content) for name, content in (attachments or {}).items()}
-        write_json(path / "env.json", {**env, "attachments": sums})
+        write_json(path / "env.json", {**env, "attachments": sums} if sums else env)
         # Last, for it makes the folder a run: whoever finds it finds all that a restart needs.
         write_atomically(path / "config.yaml", render(config).encode())
         return cls(path)
@@ -160,34 +156,42 @@ class RunFolder:
 
     def events(self) -> list[dict[str, Any]]:
         """All events; a last line cut short by a kill is left out."""
+        return list(self.iter_events())
+
+    def iter_events(self) -> Iterator[dict[str, Any]]:
+        """The events one by one: those of a large run fill gigabytes."""
+        return (event for _, event in self._event_lines())
+
+    def _event_lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The lines that are events, without their ends."""
         if not self._events.exists():
-            return []
-        found = []
+            return
         try:
-            lines = self._events.read_bytes().split(b"\n")
+            with self._events.open("rb") as file:
+                for line in file:
+                    with contextlib.suppress(ValueError):
+                        event = json.loads(line)
+                        if isinstance(event, dict):
+                            yield line.rstrip(b"\n"), event
         except OSError as error:
             raise StoreError(f"{self._events}: cannot be read: {error.strerror or error}") from None
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    found.append(event)
-        return found
 
     def rewind_events(self, committed: int) -> None:
         """Drop the events of rounds that will be trained again, and a line cut short by a kill."""
         if not self._events.exists():
             return
-        events = self.events()
-        kept = lines_to_keep([event.get("round") for event in events], committed)
-        content = "".join(to_json(events[number]) + "\n" for number in kept)
-        write_atomically(self._events, content.encode())
+        lines, rounds = [], []
+        for line, event in self._event_lines():
+            lines.append(line)
+            rounds.append(event.get("round"))
+        kept = lines_to_keep(rounds, committed)
+        write_atomically(self._events, b"".join(lines[number] + b"\n" for number in kept))
 
     # -------------------------------------------------------------------------- checkpoints
 
     def save_cell(self, parcel: Parcel) -> SavedCell:
         """Write one cell's file of a checkpoint; it counts once the manifest names it."""
-        content = encode_parcel(parcel)
+        content = parcel.encoded
         path = self._checkpoint_path(parcel.round) / cell_file(parcel.cell)
         write_atomically(path, content)
         return SavedCell(parcel.cell, len(content), digest(content))
@@ -225,16 +229,22 @@ class RunFolder:
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> dict[int, Parcel]:
         """Every cell's parcel, each checked against the manifest."""
-        entries = self._manifest(checkpoint.path)["files"].values()
-        return {entry["cell"]: self._load_file(checkpoint.path, entry) for entry in entries}
+        return {parcel.cell: parcel for parcel in self.iter_checkpoint(checkpoint)}
 
-    def load_cell(self, round: int, cell: int) -> Parcel:
-        """One cell's parcel of a complete checkpoint."""
+    def iter_checkpoint(self, checkpoint: Checkpoint) -> Iterator[Parcel]:
+        """The same one by one: those of a large grid do not fit into memory together."""
+        for entry in self._manifest(checkpoint.path)["files"].values():
+            yield self._load_file(checkpoint.path, entry)
+
+    def load_cells(self, round: int, cells: Iterable[int]) -> dict[int, Parcel]:
+        """Some cells' parcels of a complete checkpoint."""
         path = self._checkpoint_path(round)
-        entry = self._manifest(path)["files"].get(cell_file(cell))
-        if entry is None:
-            raise DamagedError(f"{path / MANIFEST}: has no cell {cell}")
-        return self._load_file(path, entry)
+        entries, found = self._manifest(path)["files"], {}
+        for cell in cells:
+            if cell_file(cell) not in entries:
+                raise DamagedError(f"{path / MANIFEST}: has no cell {cell}")
+            found[cell] = self._load_file(path, entries[cell_file(cell)])
+        return found
 
     def load_initial(self, cell: int) -> Parcel:
         """What a cell started from, where that was an earlier run."""
@@ -346,7 +356,20 @@ class RunFolder:
         return read_json(path, "status of a run")
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        write_json(self.path / STATUS, status, durable=False)
+        # On one line: json indents in Python, ten times slower, and this is written all the time.
+        write_json(self.path / STATUS, status, durable=False, indent=None)
+
+    def touch_status(self) -> None:
+        """A sign of life of the master, for whoever supervises it."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / STATUS)
+
+    def status_age(self) -> float | None:
+        """Seconds since the master's last sign of life; None if it has not shown any."""
+        try:
+            return time.time() - (self.path / STATUS).stat().st_mtime
+        except OSError:
+            return None
 
     def clear_status(self) -> None:
         (self.path / STATUS).unlink(missing_ok=True)
@@ -378,6 +401,17 @@ def find_runs(root: Path) -> list[RunFolder]:
     """The run folders directly below a folder, oldest first."""
     found = [path.parent for path in root.glob("*/config.yaml")]
     return [RunFolder(path) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+
+
+def new_path(config: Config, attachments: Mapping[str, bytes] | None = None) -> Path:
+    """Where a new run goes: `run.dir`, which must not hold anything yet, or runs/NAME-DATE-TIME."""
+    path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
+    if path.exists() and not (path.is_dir() and _is_unborn(path, attachments or {})):
+        raise ConfigError(
+            f"run.dir={path}: is already there and not empty; allowed: a new folder, "
+            f"or `remuda resume {path}` to continue a run"
+        )
+    return path
 
 
 def fresh_path(name: str) -> Path:

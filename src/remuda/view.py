@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +20,12 @@ from rich.text import Text
 
 from remuda.alarms import Alarm
 from remuda.methods import Recipe, RoundReport
+from remuda.protocol import Verdict, Watched
 from remuda.runtime import Observer, Run
+from remuda.tables import NARROW, workers_line, workers_table
 
 _WIDE = 110  # columns for the whole table
+_MOST_UNWELL = 5  # workers that are shown one by one
 _LONG = 10.0  # seconds of scoring that are announced in a log, too
 METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
 
@@ -133,6 +138,7 @@ class LiveView(View):
         self._progress: dict[int, float] = {}  # rounds done by each cell, with a fraction
         self._score: float | None = None
         self._run: Run | None = None
+        self._workers: tuple[float, list[Watched]] = (0.0, [])
 
     def __enter__(self) -> LiveView:
         self.console.print("[dim]loading the data[/]")
@@ -146,7 +152,7 @@ class LiveView(View):
         super().started(run, path, round)
         self._run = run
         self._progress = dict.fromkeys(range(run.config.cells), float(round))
-        self._live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4)
+        self._live = Live(console=self.console, get_renderable=self.render, refresh_per_second=4)
         self._live.start()
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
@@ -162,53 +168,98 @@ class LiveView(View):
         super().completed(round, recipe, seconds)
         self._score = recipe.verdict.score if recipe.verdict else None
 
-    def _render(self) -> RenderableType:
+    def watched(self, workers: Sequence[Watched]) -> None:
+        self._workers = (time.monotonic(), list(workers))
+
+    def render(self) -> RenderableType:
+        """The view as it is now."""
         done = sum(self._progress.values()) / max(1, len(self._progress))
-        head = Table.grid(padding=(0, 2))
         score = f"{self.metric} {self._score:.2f}" if self._score is not None else ""
+        rate = f"{self._rate:,.0f} {self.unit}/s" if self._rate else ""
+        narrow = self.console.width < NARROW
+        head = Table.grid(padding=(0, 2))
         head.add_row(
             f"round {min(self.round + 1, self.rounds)}/{self.rounds}",
-            ProgressBar(total=self.rounds, completed=min(done, self.rounds), width=24),
+            ProgressBar(
+                total=self.rounds, completed=min(done, self.rounds), width=8 if narrow else 24
+            ),
             score,
-            f"{self._rate:,.0f} {self.unit}/s" if self._rate else "",
+            *([] if narrow else [rate]),
             f"left {self.time_left()}",
         )
-        return Group(head, self._table())
+        crew, lines = self._crew()
+        return Group(head, *crew, self._table(max(4, self.console.height - 8 - lines)))
 
-    def _table(self) -> Table:
-        # On the usual 80 columns titles take two lines, so that no figure is cut short.
-        narrow = self.console.width < _WIDE
+    def _crew(self) -> tuple[list[RenderableType], int]:
+        """One line for all workers, a table of those that are not well, and how long that is."""
+        seen, workers = self._workers
+        if len(workers) < 2:
+            return [], 0
+        age = time.monotonic() - seen
+        unwell = [
+            dataclasses.replace(watched, heard=watched.heard + age)
+            for watched in workers
+            if watched.verdict is not Verdict.WORKING
+        ][-_MOST_UNWELL:]
+        if not unwell:
+            return [workers_line(workers)], 1
+        return [workers_line(workers), workers_table(unwell, self.console.width)], 2 + len(unwell)
+
+    def _table(self, room: int) -> Table:
+        width = self.console.width
+        columns = [column for column in _COLUMNS if width >= column.least_width]
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-        figures = ("cell", "round", "loss G", "loss D", "fitness G", "fitness D", "lr G", "lr D")
-        for title in (*figures, "loss gene", self.metric, *([] if narrow else ["classes"])):
-            side: Literal["left", "right"] = "left" if title == "loss gene" else "right"
-            shown_title = title.replace(" ", "\n") if narrow else title
-            table.add_column(shown_title, justify=side, no_wrap=True)
-        table.add_column("")
-        room = max(4, self.console.height - 8)
+        for column in columns:
+            title = column.title or self.metric
+            # On the usual 80 columns titles take two lines, so that no figure is cut short.
+            title = title.replace(" ", "\n") if width < _WIDE else title
+            table.add_column(title, justify=column.side, no_wrap=True)
+        table.add_column("", overflow="fold")
         shown = sorted(self._reports)[:room]
         for cell in shown:
             report = self._reports[cell]
-            assert self._run is not None
-            row, column = self._run.method.grid.at(report.round).position(cell)
-            centre = report.details.get("centre", {})
-            table.add_row(
-                str(cell) if narrow else f"{cell} ({row},{column})",
-                str(report.round),
-                _figure(report.losses.generator),
-                _figure(report.losses.discriminator),
-                _figure(centre.get("generator", {}).get("fitness")),
-                _figure(centre.get("discriminator", {}).get("fitness")),
-                f"{report.genes['lr_generator']:.1e}",
-                f"{report.genes['lr_discriminator']:.1e}",
-                report.genes["loss"],
-                _figure(report.score, 1),
-                *([] if narrow else ["" if report.classes is None else str(report.classes)]),
-                Text(self._alarms.get(cell, ""), style="yellow"),
-            )
+            figures = [column.figure(report) for column in columns]
+            if width >= _WIDE:
+                assert self._run is not None
+                row, place = self._run.method.grid.at(report.round).position(cell)
+                figures[0] = f"{cell} ({row},{place})"
+            table.add_row(*figures, Text(self._alarms.get(cell, ""), style="yellow"))
         if len(self._reports) > len(shown):
             table.add_row(f"… {len(self._reports) - len(shown)} more")
         return table
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the live table, on terminals that are wide enough."""
+
+    title: str  # empty: the metric's name
+    figure: Callable[[RoundReport], str]
+    least_width: int = 0
+    side: Literal["left", "right"] = "right"
+
+
+def _fitness(role: str) -> Callable[[RoundReport], str]:
+    return lambda report: _figure(report.details.get("centre", {}).get(role, {}).get("fitness"))
+
+
+def _figure(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+_COLUMNS = (
+    _Column("cell", lambda report: str(report.cell)),
+    _Column("round", lambda report: str(report.round)),
+    _Column("loss G", lambda report: _figure(report.losses.generator)),
+    _Column("loss D", lambda report: _figure(report.losses.discriminator)),
+    _Column("fitness G", _fitness("generator"), NARROW),
+    _Column("fitness D", _fitness("discriminator"), NARROW),
+    _Column("lr G", lambda report: f"{report.genes['lr_generator']:.1e}", NARROW),
+    _Column("lr D", lambda report: f"{report.genes['lr_discriminator']:.1e}", NARROW),
+    _Column("loss gene", lambda report: str(report.genes["loss"]), side="left"),
+    _Column("", lambda report: _figure(report.score, 1)),
+    _Column("classes", lambda report: _figure(report.classes, 0), _WIDE),
+)
 
 
 def make_view(console: Console, plain: bool = False) -> View:
@@ -260,7 +311,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-
-
-def _figure(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"

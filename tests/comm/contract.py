@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 
 from remuda.comm import CancelledError, Exchange
 from remuda.parcels import Parcel
-
-
-def parcel(cell: int, round: int) -> Parcel:
-    tensors = {
-        "weights": torch.tensor([float(cell), float(round)]),
-        "step": torch.tensor(7, dtype=torch.int64),
-        "empty": torch.zeros(0, 3),
-        "statistics": torch.full((2, 2), cell + round / 3, dtype=torch.float64),
-    }
-    meta = {"genes": {"loss": "heuristic", "learning_rate": 0.1 + 0.2}, "memory": {"fitness": None}}
-    return Parcel(cell, round, tensors, meta)
+from tests.comm.scripted import parcel
 
 
 def names(parcels: list[Parcel]) -> list[tuple[int, int]]:
@@ -171,4 +161,86 @@ class ExchangeContract(ABC):
         timer.start()
         with pytest.raises(CancelledError):
             exchange.wait(1, [0], 1, called_off.is_set)
+        timer.join()
+
+    # ------------------------------------------------------------------------ mailboxes
+
+    @settings(suppress_health_check=[HealthCheck.differing_executors])
+    @given(rounds=st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True).map(sorted))
+    def test_the_newest_parcel_wins(self, rounds: list[int]) -> None:
+        exchange = self.make()
+        for round in rounds:
+            exchange.put(1, parcel(2, round))
+            assert names([exchange.newest(1, 2)]) == [(2, round)]
+
+    def test_what_is_in_a_mailbox_is_unchanged_and_stays(self) -> None:
+        exchange, sent = self.make(), parcel(3, 1)
+        exchange.put(1, sent)
+        for found in (exchange.newest(1, 3), exchange.newest(1, 3)):
+            assert dict(found.meta) == dict(sent.meta)
+            assert found.tensors.keys() == sent.tensors.keys()
+            assert all(found.tensors[name].equal(value) for name, value in sent.tensors.items())
+
+    def test_an_empty_mailbox_is_an_error_that_names_the_cell(self) -> None:
+        exchange = self.make()
+        exchange.put(1, parcel(0, 0))
+        with pytest.raises(LookupError, match="17"):
+            exchange.newest(1, 17)
+
+    def test_a_refused_parcel_does_not_reach_the_mailbox(self) -> None:
+        exchange = self.make()
+        for round in (1, 2):
+            exchange.put(1, parcel(0, round))
+        with pytest.raises(ValueError, match="twice"):
+            exchange.put(1, parcel(0, 1))
+        assert names([exchange.newest(1, 0)]) == [(0, 2)]
+
+    def test_mailboxes_outlive_the_rounds_that_are_forgotten(self) -> None:
+        """A slow cell's newest parcel may be older than what everybody has completed."""
+        exchange = self.make()
+        exchange.put(1, parcel(0, 1))
+        exchange.forget(1, 5)
+        assert names([exchange.newest(1, 0)]) == [(0, 1)]
+
+    def test_mailboxes_of_other_epochs_are_others(self) -> None:
+        exchange = self.make()
+        exchange.put(1, parcel(0, 9))
+        with pytest.raises(LookupError):
+            exchange.newest(2, 0)
+        exchange.put(2, parcel(0, 4))
+        assert names([exchange.newest(2, 0)]) == [(0, 4)]
+        exchange.forget(2, 4)
+        assert names([exchange.newest(2, 0)]) == [(0, 4)]
+        with pytest.raises(LookupError):
+            exchange.newest(1, 0)
+
+    def test_what_is_new_enough_is_not_waited_for(self) -> None:
+        exchange = self.make()
+        for cell, round in ((0, 3), (1, 7), (2, 5)):
+            exchange.put(1, parcel(cell, round))
+        found = exchange.wait_for_newest(1, [2, 0, 1], 3, lambda: False)
+        assert names(found) == [(2, 5), (0, 3), (1, 7)]
+
+    @pytest.mark.parametrize("first", [None, 1])
+    def test_what_is_too_old_is_waited_for(self, first: int | None) -> None:
+        exchange = self.make()
+        if first is not None:
+            exchange.put(1, parcel(0, first))
+
+        def publish() -> None:
+            for round in (2, 3):
+                exchange.put(1, parcel(0, round))
+
+        timer = threading.Timer(0.05, publish)
+        timer.start()
+        assert names(exchange.wait_for_newest(1, [0], 3, lambda: False)) == [(0, 3)]
+        timer.join()
+
+    def test_waiting_for_the_newest_ends_when_it_is_called_off(self) -> None:
+        exchange, called_off = self.make(), threading.Event()
+        exchange.put(1, parcel(0, 2))
+        timer = threading.Timer(0.05, called_off.set)
+        timer.start()
+        with pytest.raises(CancelledError):
+            exchange.wait_for_newest(1, [0], 3, called_off.is_set)
         timer.join()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.comm import Exchange, FolderExchange, MemoryExchange
-from tests.comm.contract import ExchangeContract, parcel
+from tests.comm.contract import ExchangeContract
+from tests.comm.scripted import parcel
 
 
 class TestMemoryExchange(ExchangeContract):

@@ -56,11 +56,11 @@ def faulty_work(
     met: str,
     victims: int,
 ) -> None:
-    FAULTS[fault](_Once(Path(met), victims))
+    FAULTS[fault](Once(Path(met), victims))
     work(comm, config, folder, data, patience)
 
 
-class _Once:
+class Once:
     """Lets so many workers of a run through, each once: files are the memory that survives."""
 
     def __init__(self, folder: Path, victims: int) -> None:
@@ -80,11 +80,11 @@ class _Once:
         return False
 
 
-def _die() -> None:
+def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _killed_while_training(once: _Once) -> None:
+def _killed_while_training(once: Once) -> None:
     from remuda.cell import Individual
 
     steps = 0
@@ -93,44 +93,44 @@ def _killed_while_training(once: _Once) -> None:
         nonlocal steps
         steps += 1
         if steps == 8 and once():
-            _die()
+            die()
 
     before(Individual, "step", step)
 
 
-def _killed_while_publishing(once: _Once) -> None:
+def _killed_while_publishing(once: Once) -> None:
     """Half of a parcel is in shared memory under its passing name."""
 
     def link(part: Path, _target: Path) -> None:
         if f"-round-{ROUND}" in str(part) and once():
             os.truncate(part, 100)
-            _die()
+            die()
 
     before(os, "link", link)
 
 
-def _killed_while_writing_a_checkpoint(once: _Once) -> None:
+def _killed_while_writing_a_checkpoint(once: Once) -> None:
     def tear(descriptor: int) -> None:
         path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         if path.endswith(".safetensors.part") and f"round-{ROUND:06d}" in path and once():
             os.ftruncate(descriptor, 100)
-            _die()
+            die()
 
     before(os, "fsync", tear)
 
 
-def _killed_after_its_last_round(once: _Once) -> None:
+def _killed_after_its_last_round(once: Once) -> None:
     from remuda.comm.messages import Finished
     from remuda.comm.process import ProcessWorker
 
     def sent(_line: object, message: object) -> None:
         if isinstance(message, Finished) and once():
-            _die()
+            die()
 
     before(ProcessWorker, "send", sent)
 
 
-def _hung(once: _Once) -> None:
+def _hung(once: Once) -> None:
     """Stopped as a whole: neither trains nor answers."""
     from remuda.cell import Cell
 
@@ -141,7 +141,7 @@ def _hung(once: _Once) -> None:
     after(Cell, "train", trained)
 
 
-def _raises(once: _Once) -> None:
+def _raises(once: Once) -> None:
     from remuda.cell import Cell
 
     def training(*_: object) -> None:
@@ -151,7 +151,7 @@ def _raises(once: _Once) -> None:
     before(Cell, "train", training)
 
 
-def _always_raises(_once: _Once) -> None:
+def _always_raises(_once: Once) -> None:
     from remuda.cell import Cell
 
     def training(cell: Cell, *_: object) -> None:
@@ -161,20 +161,20 @@ def _always_raises(_once: _Once) -> None:
     before(Cell, "train", training)
 
 
-def _slow(once: _Once) -> None:
+def _slow(once: Once) -> None:
     from remuda.cell import Cell
 
     slow = once()
     before(Cell, "train", lambda *_: time.sleep(0.5) if slow else None)
 
 
-def _late(once: _Once) -> None:
+def _late(once: Once) -> None:
     """Still starting when the others have long been waiting."""
     if once():
         time.sleep(5)
 
 
-FAULTS: dict[str, Callable[[_Once], None]] = {
+FAULTS: dict[str, Callable[[Once], None]] = {
     "killed while training": _killed_while_training,
     "killed while publishing": _killed_while_publishing,
     "killed while writing a checkpoint": _killed_while_writing_a_checkpoint,

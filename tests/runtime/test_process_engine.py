@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 
 from remuda import runtime
 from remuda.comm import LocalMaster, make_shared_folder, remove_shared_folder
+from remuda.comm.folders import clear_stale
 from remuda.comm.messages import Message
-from remuda.comm.process import clear_stale
 from remuda.config import Config, load_config
 from remuda.methods import METHODS, Recipe
-from remuda.protocol import Patience
+from remuda.protocol import Patience, Verdict, Watched
 from remuda.runtime import Engine, Observer
 from remuda.runtime.master import MOST_QUESTIONS, Heartbeat, WorkerError
 from remuda.store import RunFolder
@@ -77,6 +78,10 @@ def command_line(pid: int) -> str:
 class Remembering(Observer):
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.dead: set[int] = set()
+
+    def watched(self, workers: Sequence[Watched]) -> None:
+        self.dead |= {seen.worker for seen in workers if seen.verdict is Verdict.DEAD}
 
     def warned(self, message: str) -> None:
         self.warnings.append(message)
@@ -87,7 +92,7 @@ def test_local_and_process_engines_give_the_same_weights(
     method: str, tmp_path: Path, data: Path
 ) -> None:
     runs = {}
-    for engine in (Engine("local"), Engine("process", 1), Engine("process", 2)):
+    for engine in (Engine("local"), *(Engine("process", count) for count in (1, 2, 3))):
         run = tmp_path / f"{engine.name}-{engine.workers}"
         source, *overrides = tiny(data, run)
         rest = [word for word in overrides if not word.startswith("method.")]
@@ -125,6 +130,7 @@ def test_a_fault_of_a_worker_costs_time_but_changes_nothing(
     runtime.train(settings(data, run), observer, engine=engine)
     assert (tmp_path / "met" / "0").exists()
     assert any("was lost" in warning for warning in observer.warnings)
+    assert len(observer.dead) == 1
     check_equal(run, undisturbed)
 
 

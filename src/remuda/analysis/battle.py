@@ -29,6 +29,7 @@ from remuda.metrics.gam import (
 # Their discriminators say how much more real one item is than another, not whether one is real.
 _NO_CLASSIFIERS = ("wasserstein", "relativistic")
 MOST_REAL = 10_000
+_LONGEST = 8  # letters of a run's name that fit over the columns of a matrix
 Progress = Callable[[str], None]
 
 
@@ -37,6 +38,7 @@ class Side:
     """One run in a battle: its members' places in the matrix and what GAM-II says of them."""
 
     name: str
+    label: str  # what the matrix calls it: its name, or a letter where names are long
     places: range
     verdicts: tuple[Verdict2, ...]
     is_isolated: bool
@@ -90,7 +92,7 @@ def fight(
     paths: Sequence[Path],
     *,
     exclusion: Exclusion = "seen",
-    samples: int = 10_000,
+    samples: int = 2000,
     seed: int = 0,
     data_dir: Path | None = None,
     progress: Progress = lambda _: None,
@@ -98,6 +100,7 @@ def fight(
     """Let the last checkpoints of two or more runs judge each other's samples."""
     populations = _load(paths, data_dir, progress)
     names = [population.path.resolve().name for population in populations]
+    labels = _labels(names)
     everyone = [(place, one) for place, found in enumerate(populations) for one in found.members]
     shares = torch.zeros(len(everyone), len(everyone), dtype=torch.float64)
     for column, (maker_run, maker) in enumerate(everyone):
@@ -120,25 +123,34 @@ def fight(
     contenders = [Contender(place, one.lineage, one.met) for place, one in everyone]
     allowed = may_judge(contenders, exclusion)
     return Battle(
-        names=tuple(f"{names[place]}:{one.cell}" for place, one in everyone),
+        names=tuple(f"{labels[place]}:{one.cell}" for place, one in everyone),
         shares=shares,
         allowed=allowed,
         real_errors=errors,
         real=f"{len(real):,} {what}",
         samples=samples,
         exclusion=exclusion,
-        sides=_sides(populations, names, gam2(shares, allowed)),
+        sides=_sides(populations, names, labels, gam2(shares, allowed)),
     )
 
 
+def _labels(names: Sequence[str]) -> list[str]:
+    if max(map(len, names)) <= _LONGEST:
+        return list(names)
+    return [chr(ord("A") + place) if place < 26 else str(place) for place in range(len(names))]
+
+
 def _sides(
-    populations: Sequence[Population], names: Sequence[str], verdicts: Sequence[Verdict2]
+    populations: Sequence[Population],
+    names: Sequence[str],
+    labels: Sequence[str],
+    verdicts: Sequence[Verdict2],
 ) -> tuple[Side, ...]:
     sides, start = [], 0
-    for population, name in zip(populations, names, strict=True):
+    for population, name, label in zip(populations, names, labels, strict=True):
         places = range(start, start + len(population.members))
         of_run = tuple(verdicts[places.start : places.stop])
-        sides.append(Side(name, places, of_run, population.is_isolated))
+        sides.append(Side(name, label, places, of_run, population.is_isolated))
         start = places.stop
     return tuple(sides)
 

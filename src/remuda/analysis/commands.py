@@ -42,7 +42,7 @@ def gam(
     ] = "seen",
     count: Annotated[
         int, typer.Option("-n", "--count", min=1000, help="samples per generator")
-    ] = 10_000,
+    ] = 2000,
     seed: Seed = 0,
     output: Output = Path("battle.png"),
     data_dir: DataDir = None,
@@ -74,10 +74,16 @@ def gam(
         )
         from remuda.figures import battle
 
-        blocks = [(side.name, len(side.places)) for side in found.sides]
-        png = battle(found.shares.numpy(), found.allowed.numpy(), found.names, blocks)
+        shares, allowed_judges = found.shares.numpy(), found.allowed.numpy()
+        sizes = [len(side.places) for side in found.sides]
+        png = battle(shares, allowed_judges, found.names, sizes, _legend(found))
     _print_battle(found)
     _write(output, png)
+
+
+def _legend(found: Battle) -> list[str]:
+    """What letters stand for, where the matrix calls runs by letters."""
+    return [f"{side.label}: {side.name}" for side in found.sides if side.label != side.name]
 
 
 def _print_battle(found: Battle) -> None:
@@ -90,6 +96,8 @@ def _print_battle(found: Battle) -> None:
         cells = zip(shares.tolist(), allowed.tolist(), strict=True)
         table.add_row(name, *(f"{value:.3f}" if may else f"({value:.3f})" for value, may in cells))
     _show(table)
+    for line in _legend(found):
+        print(line)
     print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges")
     table = _table("run", "members", "avg min–max", "worst min–max", "avg of each member")
     for side in found.sides:

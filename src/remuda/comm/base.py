@@ -7,8 +7,9 @@ and workers), *exchange* (parcels between the cells of active workers, see `exch
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from remuda.comm.messages import Message
 from remuda.parcels import Parcel
@@ -16,6 +17,14 @@ from remuda.parcels import Parcel
 
 class MasterGoneError(Exception):
     """The master's end of the line is closed: nobody will ask for our results any more."""
+
+
+class LostResultsError(Exception):
+    """A worker that should have sent its parcels did not."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__(f"worker {worker} did not send its results")
+        self.worker = worker
 
 
 class MasterComm(ABC):
@@ -46,16 +55,28 @@ class MasterComm(ABC):
         """Start one more worker; None where the engine cannot."""
 
     @abstractmethod
-    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
-        """The parcels that these cells published for a round that they have finished."""
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        """The parcels of a round that these workers' cells have finished, by cell.
+
+        With `part`, at least the tensors whose names start so. LostResultsError where a worker is
+        no longer there to ask.
+        """
 
     @abstractmethod
     def forget(self, epoch: int, round: int) -> None:
-        """Drop parcels of other epochs and of rounds before this one; nobody will ask for them."""
+        """Drop parcels of earlier epochs and rounds; nobody will ask for them."""
 
     @abstractmethod
     def close(self) -> None:
         """End all workers and leave nothing behind."""
+
+
+def ignore_signals() -> None:
+    """Signals to a terminal or a job reach workers too, but what they mean the master decides."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class WorkerComm(ABC):
@@ -70,8 +91,8 @@ class WorkerComm(ABC):
         """What the master said, or None after the time-out; MasterGoneError when it is gone."""
 
     @abstractmethod
-    def publish(self, epoch: int, parcel: Parcel) -> None:
-        """Make a parcel readable for the cells that will ask for its round."""
+    def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
+        """Make a parcel readable for the cells of these workers, for its own and for the master."""
 
     @abstractmethod
     def collect(
@@ -81,3 +102,9 @@ class WorkerComm(ABC):
 
         Waits for those that are not there yet; CancelledError when `cancelled` says so.
         """
+
+    @abstractmethod
+    def collect_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        """The newest parcel of each cell; waits only where it is of a round before `oldest`."""

@@ -2,6 +2,9 @@
 
 A parcel belongs to an epoch, a cell and a round, and is never changed or replaced. After a loss a
 new epoch starts, and what a written-off worker may still publish in the old one is never read.
+
+Synchronous readers ask for a round; asynchronous ones look into the cell's mailbox, in which the
+newest parcel wins.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from remuda.errors import StoreError
-from remuda.parcels import Parcel, decode_parcel, encode_parcel
+from remuda.parcels import Parcel, read_parcel
 
 _POLL_SECONDS = 0.002
 
@@ -32,28 +35,54 @@ class Exchange(ABC):
         """Make a parcel readable; ValueError if this cell's round is there already."""
 
     @abstractmethod
-    def get(self, epoch: int, cells: Sequence[int], round: int) -> list[Parcel]:
-        """The parcels of these cells, in the order asked for; LookupError if one is missing."""
+    def get(self, epoch: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
+        """The parcels of these cells, in the order asked for; LookupError if one is missing.
+
+        With `part`, at least the tensors whose names start so.
+        """
+
+    @abstractmethod
+    def newest(self, epoch: int, cell: int) -> Parcel:
+        """The parcel of the latest round that this cell published; LookupError if none."""
 
     @abstractmethod
     def forget(self, epoch: int, round: int) -> None:
-        """Drop all other epochs, and the rounds before this one."""
+        """Drop earlier epochs, and this one's rounds before this round.
+
+        Not later epochs: a peer may be in the next one before we hear of it.
+        """
 
     def wait(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         """As `get`, but waits for what is missing; CancelledError when `cancelled` says so."""
-        found: list[Parcel] = []
-        for cell in cells:
-            while True:
-                if cancelled():
-                    raise CancelledError
-                try:
-                    found += self.get(epoch, [cell], round)
-                    break
-                except LookupError:
-                    time.sleep(_POLL_SECONDS)
-        return found
+        return [
+            _until(lambda: self.get(epoch, [cell], round)[0], cancelled)  # noqa: B023 - at once
+            for cell in cells
+        ]
+
+    def wait_for_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        """The newest parcel of each cell; waits only where it is of a round before `oldest`."""
+
+        def fresh(cell: int) -> Parcel:
+            found = self.newest(epoch, cell)
+            if found.round < oldest:
+                raise LookupError(f"cell {cell} has not come to round {oldest}")
+            return found
+
+        return [_until(lambda: fresh(cell), cancelled) for cell in cells]  # noqa: B023 - at once
+
+
+def _until(look: Callable[[], Parcel], cancelled: Callable[[], bool]) -> Parcel:
+    while True:
+        if cancelled():
+            raise CancelledError
+        try:
+            return look()
+        except LookupError:
+            time.sleep(_POLL_SECONDS)
 
 
 class MemoryExchange(Exchange):
@@ -61,6 +90,7 @@ class MemoryExchange(Exchange):
 
     def __init__(self) -> None:
         self._parcels: dict[tuple[int, int, int], Parcel] = {}
+        self._mailbox: dict[tuple[int, int], Parcel] = {}
         self._lock = threading.Lock()
 
     def put(self, epoch: int, parcel: Parcel) -> None:
@@ -69,20 +99,32 @@ class MemoryExchange(Exchange):
             if key in self._parcels:
                 raise ValueError(f"cell {parcel.cell} published round {parcel.round} twice")
             self._parcels[key] = parcel
+            there = self._mailbox.get((epoch, parcel.cell))
+            if there is None or there.round < parcel.round:
+                self._mailbox[epoch, parcel.cell] = parcel
 
-    def get(self, epoch: int, cells: Sequence[int], round: int) -> list[Parcel]:
+    def get(self, epoch: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
         with self._lock:
             missing = [cell for cell in cells if (epoch, cell, round) not in self._parcels]
             if missing:
                 raise LookupError(f"round {round} was not published by cells {missing}")
             return [self._parcels[epoch, cell, round] for cell in cells]
 
+    def newest(self, epoch: int, cell: int) -> Parcel:
+        with self._lock:
+            if (epoch, cell) not in self._mailbox:
+                raise LookupError(f"cell {cell} published nothing")
+            return self._mailbox[epoch, cell]
+
     def forget(self, epoch: int, round: int) -> None:
         with self._lock:
             self._parcels = {
                 key: parcel
                 for key, parcel in self._parcels.items()
-                if key[0] == epoch and key[2] >= round
+                if key[0] > epoch or (key[0] == epoch and key[2] >= round)
+            }
+            self._mailbox = {
+                key: parcel for key, parcel in self._mailbox.items() if key[0] >= epoch
             }
 
 
@@ -90,7 +132,8 @@ class FolderExchange(Exchange):
     """Files in a folder in shared memory, for processes.
 
     A file is written under a passing name and linked into place, so a reader finds a whole one or
-    none, also when the writer is killed, and nothing that is published is ever overwritten.
+    none, also when the writer is killed, and nothing that is published is ever overwritten. One
+    process publishes a cell, round after round, so what it put last is the newest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,8 +144,10 @@ class FolderExchange(Exchange):
         target.parent.mkdir(exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            part.write_bytes(encode_parcel(parcel))
+            part.write_bytes(parcel.encoded)
             os.link(part, target)
+            # The name of the newest moves on to it: a second name of one file, not a copy.
+            part.replace(self._mailbox(epoch, parcel.cell))
         except FileExistsError:
             raise ValueError(f"cell {parcel.cell} published round {parcel.round} twice") from None
         except OSError as error:
@@ -110,19 +155,25 @@ class FolderExchange(Exchange):
         finally:
             part.unlink(missing_ok=True)
 
-    def get(self, epoch: int, cells: Sequence[int], round: int) -> list[Parcel]:
+    def get(self, epoch: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
         found = []
         for cell in cells:
             try:
-                found.append(decode_parcel(self._path(epoch, cell, round).read_bytes()))
+                found.append(read_parcel(self._path(epoch, cell, round), part))
             except FileNotFoundError:
                 raise LookupError(f"round {round} was not published by cells [{cell}]") from None
         return found
 
+    def newest(self, epoch: int, cell: int) -> Parcel:
+        try:
+            return read_parcel(self._mailbox(epoch, cell))
+        except FileNotFoundError:
+            raise LookupError(f"cell {cell} published nothing") from None
+
     def forget(self, epoch: int, round: int) -> None:
         current = self._path(epoch, 0, 0).parent
         for folder in self.path.glob("epoch-*"):
-            if folder != current:
+            if int(folder.name.rpartition("-")[2]) < epoch:
                 shutil.rmtree(folder, ignore_errors=True)
         for path in current.glob("cell-*"):
             if int(path.name.rpartition("-")[2]) < round:
@@ -130,3 +181,6 @@ class FolderExchange(Exchange):
 
     def _path(self, epoch: int, cell: int, round: int) -> Path:
         return self.path / f"epoch-{epoch}" / f"cell-{cell}-round-{round}"
+
+    def _mailbox(self, epoch: int, cell: int) -> Path:
+        return self.path / f"epoch-{epoch}" / f"newest-{cell}"

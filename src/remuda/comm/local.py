@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
 from remuda.comm.exchange import MemoryExchange
-from remuda.comm.messages import Message, Stop, decode
+from remuda.comm.messages import Message, MessageError, Stop, decode
 from remuda.parcels import Parcel
 
 _JOIN_SECONDS = 60.0
@@ -23,6 +23,7 @@ class LocalMaster(MasterComm):
         self._inbox: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self._outboxes: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._threads: dict[int, threading.Thread] = {}
+        self._mad: set[int] = set()  # workers that said what is no message
         self._count = 0
         for _ in range(workers):
             self.replace()
@@ -53,20 +54,30 @@ class LocalMaster(MasterComm):
         try:
             item = self._inbox.get(timeout=timeout)
             while True:
-                found.append((item[0], decode(item[1])))
+                try:
+                    found.append((item[0], decode(item[1])))
+                except MessageError:
+                    self._mad.add(item[0])
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return found
 
     def gone(self) -> set[int]:
-        return {number for number, thread in self._threads.items() if not thread.is_alive()}
+        return {
+            number
+            for number, thread in self._threads.items()
+            if number in self._mad or not thread.is_alive()
+        }
 
     def dismiss(self, worker: int) -> None:
         self._outboxes.pop(worker).put(None)
         self._threads.pop(worker)
 
-    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
-        return self._exchange.get(epoch, cells, round)
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        cells = [cell for own in wanted.values() for cell in own]
+        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -108,10 +119,15 @@ class LocalWorker(WorkerComm):
             raise MasterGoneError
         return decode(content)
 
-    def publish(self, epoch: int, parcel: Parcel) -> None:
+    def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         self._exchange.put(epoch, parcel)
 
     def collect(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         return self._exchange.wait(epoch, cells, round, cancelled)
+
+    def collect_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait_for_newest(epoch, cells, oldest, cancelled)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from remuda.protocol import State
+from remuda.protocol import Patience, State
 
 LARGEST = 16 * 2**20
 
@@ -27,6 +27,17 @@ class Message(BaseModel):
 # ---------------------------------------------------------------------------- master to worker
 
 
+class Configure(Message):
+    """What is to be trained, where it is kept, and how long to wait for one another."""
+
+    kind: Literal["configure"] = "configure"
+    config: str
+    folder: str
+    data: str  # a name for the shared copy of the data on each host
+    fingerprint: str  # of the data
+    patience: Patience
+
+
 class RunTask(Message):
     """Train these cells from the checkpoint of `start` on (0: from scratch), as of this epoch."""
 
@@ -34,6 +45,7 @@ class RunTask(Message):
     epoch: int
     cells: tuple[int, ...]
     start: int
+    homes: tuple[int, ...]  # of every cell, its worker
 
 
 class GetStatus(Message):
@@ -44,11 +56,30 @@ class GetStatus(Message):
 
 
 class Committed(Message):
-    """A round is complete everywhere: workers may run so much further ahead, and forget it."""
+    """A round is complete everywhere: workers may run so much further ahead."""
 
     kind: Literal["committed"] = "committed"
     epoch: int
     round: int
+
+
+class Forget(Message):
+    """Parcels of earlier epochs, and of earlier rounds of this one, will not be asked for."""
+
+    kind: Literal["forget"] = "forget"
+    epoch: int
+    round: int
+
+
+class GetResults(Message):
+    """Send these cells' parcels of a round, or the tensors whose names start with `part`."""
+
+    kind: Literal["get_results"] = "get_results"
+    number: int
+    epoch: int
+    round: int
+    cells: tuple[int, ...]
+    part: str
 
 
 class Stop(Message):
@@ -121,7 +152,19 @@ class Failed(Message):
 
 
 AnyMessage = Annotated[
-    RunTask | GetStatus | Committed | Stop | Hello | Status | Saved | Done | Finished | Failed,
+    Configure
+    | RunTask
+    | GetStatus
+    | Committed
+    | Forget
+    | GetResults
+    | Stop
+    | Hello
+    | Status
+    | Saved
+    | Done
+    | Finished
+    | Failed,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyMessage)

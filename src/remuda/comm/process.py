@@ -8,71 +8,26 @@ is cleared by its workers, or by the next run on this machine.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import multiprocessing
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.comm.base import MasterComm, MasterGoneError, WorkerComm, ignore_signals
 from remuda.comm.exchange import FolderExchange
+from remuda.comm.folders import remove_if_stale, remove_shared_folder
 from remuda.comm.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parcels import Parcel
 
-PREFIX = "remuda-"
-_ALIVE = "alive"
-_held: dict[Path, int] = {}  # the locks of this process's folders
 _STOP_SECONDS = 10.0
-
-
-def make_shared_folder(size: int) -> Path:
-    """A folder in memory that processes share, and that only this user may enter.
-
-    Where memory has no room for `size` bytes (containers often have little), it lies on disk.
-    """
-    memory, disk = Path("/dev/shm"), Path(tempfile.gettempdir())
-    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > size
-    root = memory if roomy else disk
-    clear_stale(root)
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root))
-    # Held while this process lives: a process id says nothing in another container.
-    descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    _held[folder] = descriptor
-    return folder
-
-
-def remove_shared_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    descriptor = _held.pop(folder, None)
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def clear_stale(root: Path) -> None:
-    """Remove the folders of masters that are no more."""
-    for folder in root.glob(f"{PREFIX}*"):
-        try:
-            descriptor = os.open(folder / _ALIVE, os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
+_CLEAR_SECONDS = 2.0
 
 
 class ProcessMaster(MasterComm):
@@ -153,8 +108,11 @@ class ProcessMaster(MasterComm):
         with self._sending:
             line.close()
 
-    def results(self, cells: Sequence[int], epoch: int, round: int) -> list[Parcel]:
-        return self._exchange.get(epoch, cells, round)
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        cells = [cell for own in wanted.values() for cell in own]
+        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -181,8 +139,7 @@ def _child(
     Signals to the terminal or the job reach workers too, but the master decides what they mean:
     workers ignore them, and leave when the master's line closes.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     comm, code = ProcessWorker(line, folder), 0
     try:
         target(comm, *arguments)
@@ -191,10 +148,18 @@ def _child(
         if os.getppid() == parent:
             traceback.print_exc()
     if comm.master_gone or os.getppid() != parent:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear_after_master(folder)
     # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
     sys.stderr.flush()
     os._exit(code)
+
+
+def _clear_after_master(folder: Path) -> None:
+    """Remove what a dead master left. Its line closes a moment before its lock is free; a living
+    master that only hung up on this worker keeps the lock, and the folder for the others."""
+    deadline = time.monotonic() + _CLEAR_SECONDS
+    while folder.exists() and not remove_if_stale(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 class ProcessWorker(WorkerComm):
@@ -223,10 +188,17 @@ class ProcessWorker(WorkerComm):
             self.master_gone = True
             raise MasterGoneError from None
 
-    def publish(self, epoch: int, parcel: Parcel) -> None:
+    def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         self._exchange.put(epoch, parcel)
 
     def collect(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         return self._exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)
+
+    def collect_newest(
+        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        return self._exchange.wait_for_newest(
+            epoch, cells, oldest, lambda: cancelled() or self.master_gone
+        )

@@ -536,6 +536,29 @@ class ScoreSettings(Settings):
     final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
 
 
+class ExchangeSettings(Settings):
+    """How cells read one another."""
+
+    mode: Literal["sync", "async"] = Field(
+        "sync",
+        description="sync: a round reads the peers' last round, same weights everywhere; async: it "
+        "reads their newest parcels and waits for nobody, and no two runs are alike",
+    )
+    max_staleness: int | None = Field(
+        None,
+        ge=0,
+        description="async: wait for peers that are more rounds behind than this; null never waits",
+    )
+
+    @model_validator(mode="after")
+    def _only_async_is_stale(self) -> ExchangeSettings:
+        if self.mode == "sync" and self.max_staleness is not None:
+            raise ValueError(
+                f"exchange.max_staleness={self.max_staleness} needs exchange.mode=async, not sync"
+            )
+        return self
+
+
 class DeviceSettings(Settings):
     """Where the two networks of a cell live."""
 
@@ -581,6 +604,7 @@ class Config(Settings):
         description="runs whose GANs the cells start from, in order: run folders, one cell of one "
         "(runs/a:2), or ensembles, which have generators only",
     )
+    exchange: ExchangeSettings = Field(default_factory=ExchangeSettings)
     score: ScoreSettings = Field(default_factory=ScoreSettings)
     devices: DeviceSettings = Field(default_factory=DeviceSettings)
     run: RunSettings = Field(default_factory=RunSettings)

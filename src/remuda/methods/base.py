@@ -39,6 +39,8 @@ class RoundReport:
     duplicates: float | None
     diverged: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)  # published, gathered, saved
+    staleness: Mapping[str, int] | None = None  # asynchronous: rounds each peer was behind
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a message."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from remuda.config import Config
 from remuda.data import Dataset
-from remuda.parcels import encode_parcel
-from remuda.runtime.engines import Engine, choose_engine
+from remuda.runtime.engines import Engine, choose_engine, default_workers
 from remuda.runtime.initial import initial_parcels
 from remuda.runtime.master import Master, Result
 from remuda.runtime.observer import Observer
@@ -20,6 +19,7 @@ from remuda.runtime.prepare import (
     threads,
     with_data_dir,
 )
+from remuda.runtime.ranks import join_job
 from remuda.store import RunFolder
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "Result",
     "Run",
     "choose_engine",
+    "default_workers",
+    "join_job",
     "resume",
     "train",
     "with_data_dir",
@@ -45,7 +47,7 @@ def train(
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset)
-        initial = {name: encode_parcel(start) for name, start in initial_parcels(run).items()}
+        initial = {name: start.encoded for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
             anchored(run.config), environment(run), {**(attachments or {}), **initial}
         )

@@ -10,6 +10,7 @@ from remuda.comm import (
     LocalMaster,
     MasterComm,
     ProcessMaster,
+    Session,
     make_shared_folder,
     remove_shared_folder,
 )
@@ -18,6 +19,7 @@ from remuda.data import share_dataset
 from remuda.errors import StoreError
 from remuda.protocol import Patience
 from remuda.runtime.prepare import Run
+from remuda.runtime.ranks import start_ranks
 from remuda.runtime.worker import Worker, work
 from remuda.store import RunFolder
 
@@ -29,17 +31,20 @@ class Engine:
     """How a run is carried; never what comes out of it.
 
     `local` trains in this process, `process` in `workers` child processes (None: as many as the
-    cores and cells allow).
+    cores and cells allow), `mpi` in the other ranks of the job that `session` belongs to.
     """
 
-    name: Literal["local", "process"] = "local"
+    name: Literal["local", "process", "mpi"] = "local"
     workers: int | None = None
     patience: Patience = field(default_factory=Patience)
+    session: Session | None = field(default=None, kw_only=True)
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
         """Start the workers; the caller closes what it gets."""
         if self.name == "local":
             return LocalMaster(lambda comm: Worker(run, folder.path, comm, self.patience).serve())
+        if self.session is not None:
+            return start_ranks(self.session, run, folder, self.patience)
         size = run.dataset.items.nbytes
         shared = make_shared_folder(size + PARCELS_BYTES)
         try:
@@ -58,8 +63,12 @@ class Engine:
         return ProcessMaster(work, arguments, shared, count)
 
 
-def choose_engine(name: str, workers: int | None, config: Config) -> Engine:
+def choose_engine(
+    name: str, workers: int | None, config: Config, session: Session | None = None
+) -> Engine:
     """The engine for a name from the command line; `auto` is processes where they can help."""
+    if session is not None:
+        return Engine("mpi", session=session)
     count = workers or default_workers(config)
     if name == "local" or (name == "auto" and count == 1):
         return Engine("local")

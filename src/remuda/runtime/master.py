@@ -8,16 +8,17 @@ seed, cell and round, they arrive where the undisturbed run would have.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remuda.alarms import find_alarms
-from remuda.cell import Cell, generator_weights
-from remuda.comm import MasterComm
+from remuda.cell import ASSESSMENT, GENERATOR, Cell, generator_weights
+from remuda.comm import LostResultsError, MasterComm
 from remuda.comm.messages import (
     Committed,
     Done,
@@ -39,10 +40,12 @@ from remuda.metrics import Coverage, Scores
 from remuda.parcels import Parcel
 from remuda.pictures import sheet
 from remuda.protocol import (
+    Costs,
     Patience,
     Seat,
     State,
     Verdict,
+    Watched,
     acceptance_rate,
     adopt,
     checkpoint_due,
@@ -50,6 +53,7 @@ from remuda.protocol import (
     judge_heartbeat,
     place,
     sheet_due,
+    sum_costs,
 )
 from remuda.runtime.observer import Observer
 from remuda.runtime.prepare import Run
@@ -59,9 +63,12 @@ from remuda.version import __version__
 SHEET_SAMPLES = 64
 START_SECONDS = 120.0
 STATUS_SECONDS = 2.0
+STATUS_SHARE = 0.05  # of the master's time, at most, goes into writing the status
+WATCH_SECONDS = 0.1  # between two looks at all workers
 LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
 MOST_QUESTIONS = 100  # unanswered; a pipe holds more than twice as many
-MOST_LOSSES = 20
+MOST_LOSSES = 20  # or as many as there were workers, for a lost node may take fifty at once
+MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
 MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
 # What restoring a cell from well-formed but foreign contents may raise.
@@ -84,14 +91,18 @@ class Result:
     scores: Scores | Coverage | None
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
+    costs: Costs
 
 
 class Heartbeat(threading.Thread):
     """Asks every worker for its status in the background; the master's loop hears the answers."""
 
-    def __init__(self, comm: MasterComm, interval: float) -> None:
+    def __init__(
+        self, comm: MasterComm, interval: float, alive: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._comm = comm
+        self._alive = alive  # told at every beat that the master lives
         self._interval = interval
         self._stopped = threading.Event()
         self._unanswered: dict[int, int] = {}  # questions, by worker
@@ -100,6 +111,7 @@ class Heartbeat(threading.Thread):
         number = 0
         while not self._stopped.wait(self._interval):
             number += 1
+            self._alive()
             for worker in self._comm.workers():
                 # A busy master's workers are asked on, so that they know it lives; a stopped
                 # worker's line must never fill up and block us.
@@ -145,12 +157,15 @@ class Master:
         self._comm = comm
         self._observer = observer
         self._patience = patience
-        self._heartbeat = Heartbeat(comm, patience.interval)
+        self._heartbeat = Heartbeat(comm, patience.interval, folder.touch_status)
         self._watched = time.monotonic()
         self._records: dict[int, _WorkerRecord] = {}
+        self._dead: dict[int, _WorkerRecord] = {}
         self._placement: dict[int, tuple[int, ...]] = {}
+        self._homes: tuple[int, ...] = ()  # of every cell, its worker
         self._epoch = 0
         self._losses = 0
+        self._most_losses = MOST_LOSSES
         self._failures: dict[tuple[int | None, int], int] = {}
         self._completed = 0  # the last round of which everything, events included, is done
         self._saved = 0
@@ -159,7 +174,7 @@ class Master:
         self._reports: dict[int, dict[int, RoundReport]] = {}
         self._files: dict[int, dict[int, SavedCell]] = {}
         self._round_start = 0.0
-        self._status_written = 0.0
+        self._status_due = 0.0
 
     def run(self) -> Result:
         """Train to the last round, whatever happens to the workers, and reduce."""
@@ -172,8 +187,11 @@ class Master:
             try:
                 self._begin(place(self._costs(), self._seats()))
                 while not self._is_over():
-                    self._listen()
-                    self._watch()
+                    try:
+                        self._listen()
+                        self._watch()
+                    except LostResultsError as error:
+                        self._recover([error.worker])
             except BaseException as error:
                 self._rescue(error)
                 raise
@@ -186,15 +204,14 @@ class Master:
                 self._folder.clear_status()
 
     def _is_over(self) -> bool:
-        busy = {worker for worker, cells in self._placement.items() if cells}
-        return self._completed == self._config.rounds and busy <= self._finished
+        return self._completed == self._config.rounds and self._finished.issuperset(self._homes)
 
     # -------------------------------------------------------------------------- workers
 
     def _survey(self) -> None:
         """Wait until every worker said where it is and what it has."""
         deadline = time.monotonic() + START_SECONDS
-        while set(self._records) != set(self._comm.workers()):
+        while not self._records or set(self._records) != set(self._comm.workers()):
             self._listen()
             for worker in self._comm.gone():
                 self._losses += 1
@@ -210,6 +227,7 @@ class Master:
         self._watched = time.monotonic()
         for record in self._records.values():
             record.heard = self._watched
+        self._most_losses = max(self._most_losses, len(self._records))
 
     def _seats(self) -> list[Seat]:
         return [self._records[worker].seat for worker in sorted(self._records)]
@@ -226,10 +244,13 @@ class Master:
         self._reports.clear()
         self._files.clear()
         self._round_start = time.perf_counter()
+        home = {cell: worker for worker, cells in placement.items() for cell in cells}
+        self._homes = tuple(home[cell] for cell in range(self._config.cells))
+        task = RunTask(epoch=self._epoch, cells=(), start=self._saved, homes=self._homes)
         for worker, cells in placement.items():
             if cells:
-                task = RunTask(epoch=self._epoch, cells=cells, start=self._saved)
-                self._comm.send(worker, task)
+                # A copy, so that thousands of homes are checked once and not for every worker.
+                self._comm.send(worker, task.model_copy(update={"cells": cells}))
         self._folder.append_event(
             {
                 "event": "placed",
@@ -245,6 +266,8 @@ class Master:
     def _watch(self) -> None:
         """The heartbeat's verdicts, and what follows from them."""
         now = time.monotonic()
+        if now - self._watched < WATCH_SECONDS:
+            return  # a message from one of many workers says nothing of the others
         gap, self._watched = now - self._watched, now
         if gap > LONGEST_TURN:
             # It was the master that slept or was busy: answers may be waiting, so judge later.
@@ -254,13 +277,13 @@ class Master:
         lost = []
         for worker, record in self._records.items():
             record.verdict = judge_heartbeat(
-                now - record.heard, self._patience, gone=worker in gone
+                max(0.0, now - record.heard), self._patience, gone=worker in gone
             )
             if record.verdict is Verdict.DEAD:
                 lost.append(worker)
-        self._write_status(now)
         if lost:
             self._recover(lost)
+        self._write_status(now)
 
     def _recover(self, lost: list[int]) -> None:
         """Written-off workers' cells go to spares and survivors, from the last saved round."""
@@ -277,11 +300,13 @@ class Master:
                 f"its {len(cells)} cells go on from round {self._saved} elsewhere"
             )
             self._comm.dismiss(worker)
-        if self._losses > MOST_LOSSES:
+        if self._losses > self._most_losses:
             raise WorkerError(f"{self._losses} workers were lost; something is wrong here")
         old, costs = self._placement, self._costs()
         for worker in lost:
-            del self._records[worker]
+            self._dead[worker] = self._records.pop(worker)
+            self._dead[worker].verdict = Verdict.DEAD
+        self._status_written = 0.0  # the loss is told at once
         if not self._records:
             for _ in lost:
                 self._comm.replace()
@@ -367,6 +392,8 @@ class Master:
                 "diverged": report.diverged,
                 **report.details,
                 "seconds": dict(report.seconds),
+                "bytes": dict(report.bytes),
+                **({} if report.staleness is None else {"staleness": dict(report.staleness)}),
                 "alarms": [vars(alarm) for alarm in alarms],
             }
         )
@@ -377,7 +404,7 @@ class Master:
 
     def _complete(self, round: int) -> None:
         run, rounds = self._config.run, self._config.rounds
-        recipe = self._run.method.ensemble(self._parcels(round), self._run.judge)
+        recipe = self._reduce(round)
         now = time.perf_counter()
         seconds, self._round_start = now - self._round_start, now
         self._folder.append_event(
@@ -397,17 +424,34 @@ class Master:
         self._loss = recipe.verdict.loss if recipe.verdict else None
         self._comm.forget(self._epoch, round)
         self._reports.pop(round)
-        if checkpoint_due(round, every=run.checkpoint_every, rounds=rounds):
+        due = checkpoint_due(round, every=run.checkpoint_every, rounds=rounds)
+        if due:
             self._save()
         for worker, cells in self._placement.items():
             if cells:
                 self._comm.send(worker, Committed(epoch=self._epoch, round=round))
+        if due:
+            self._prune()  # only now, for nobody waits for it
         self._observer.completed(round, recipe, seconds)
 
-    def _parcels(self, round: int) -> dict[int, Parcel]:
-        """All cells' parcels of a round."""
-        indices = range(self._config.cells)
-        return dict(zip(indices, self._comm.results(indices, self._epoch, round), strict=True))
+    def _reduce(self, round: int) -> Recipe:
+        """The best mixture after a round; what cells scored is all that it takes."""
+        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
+
+    def _parcels(
+        self, round: int, part: str = "", cells: Collection[int] | None = None
+    ) -> dict[int, Parcel]:
+        """The parcels of a round, of all cells or of these, in their order."""
+        wanted: dict[int, list[int]] = {}
+        for cell in range(self._config.cells) if cells is None else cells:
+            wanted.setdefault(self._homes[cell], []).append(cell)
+        try:
+            found = self._comm.results(wanted, self._epoch, round, part)
+        except LostResultsError:
+            if round != self._saved:
+                raise
+            return self._folder.load_cells(round, [cell for own in wanted.values() for cell in own])
+        return dict(sorted(found.items()))
 
     # -------------------------------------------------------------------------- disk
 
@@ -417,7 +461,6 @@ class Master:
         self._folder.complete_checkpoint(self._completed, files.values(), self._loss)
         self._saved = self._completed
         self._files = {round: kept for round, kept in self._files.items() if round > self._saved}
-        self._prune()
 
     def _prune(self) -> None:
         run = self._config.run
@@ -430,7 +473,7 @@ class Master:
         self._folder.drop_incomplete_checkpoints()
         for checkpoint in reversed(self._folder.checkpoints()):
             try:
-                self._check_fit(self._folder.load_checkpoint(checkpoint))
+                self._check_fit(self._folder.iter_checkpoint(checkpoint))
             except DamagedError as error:
                 kept = self._folder.set_aside(checkpoint)
                 self._observer.warned(
@@ -443,26 +486,34 @@ class Master:
         self._prune()
         self._folder.rewind_events(self._completed)
 
-    def _check_fit(self, parcels: Mapping[int, Parcel]) -> None:
+    def _check_fit(self, parcels: Iterable[Parcel]) -> None:
         """Whether these parcels are this run's: tried on cells that nobody trains."""
         probes: dict[AnyNetwork, Cell] = {}
+        missing = set(range(self._config.cells))
         try:
-            for cell in range(self._config.cells):
-                network = self._config.network_of(cell)
+            for parcel in parcels:
+                if parcel.cell not in missing:
+                    continue
+                network = self._config.network_of(parcel.cell)
                 if network not in probes:
+                    view = self._run.views[parcel.cell]
                     probes[network] = Cell(
-                        cell, self._config, self._run.dataset, self._run.views[cell], judge=None
+                        parcel.cell, self._config, self._run.dataset, view, judge=None
                     )
-                probes[network].restore(parcels[cell])
+                probes[network].restore(parcel)
+                missing.remove(parcel.cell)
         except _UNFIT as error:
             raise DamagedError(f"it does not fit this run: {error}") from None
+        if missing:
+            raise DamagedError(f"it does not fit this run: it has no cell {min(missing)}")
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete round before the error goes its way."""
         if isinstance(error, StoreError):
             return
         if self._completed > self._saved:
-            self._save_now()
+            with contextlib.suppress(LostResultsError):  # then the last saved round must do
+                self._save_now()
         self._folder.append_event(
             {"event": "stopped", "after_round": self._completed, "why": type(error).__name__}
         )
@@ -474,36 +525,40 @@ class Master:
             if cell not in files:
                 files[cell] = self._folder.save_cell(parcel)
         self._save()
+        self._prune()
 
     def _write_status(self, now: float) -> None:
         """For `remuda status`, from this or another terminal."""
-        if now - self._status_written < STATUS_SECONDS:
+        if now < self._status_due:
             return
-        self._status_written = now
+        workers = [
+            Watched(
+                worker,
+                record.seat.host,
+                record.pid,
+                record.status.state if record.status else State.INACTIVE,
+                record.verdict,
+                max(0.0, now - record.heard),
+                self._placement.get(worker, ()),
+                record.status.rounds if record.status else {},
+            )
+            for worker, record in sorted({**self._dead, **self._records}.items())
+        ]
         self._folder.write_status(
             {
                 "time": time.time(),
                 "rounds": self._config.rounds,
                 "completed": self._completed,
                 "epoch": self._epoch,
-                "workers": [
-                    {
-                        "worker": worker,
-                        "host": record.seat.host,
-                        "pid": record.pid,
-                        "state": record.status.state if record.status else State.INACTIVE,
-                        "verdict": record.verdict,
-                        "heard": round(now - record.heard, 3),
-                        "cells": list(self._placement.get(worker, ())),
-                        "rounds": dict(record.status.rounds) if record.status else {},
-                    }
-                    for worker, record in sorted(self._records.items())
-                ],
+                "workers": [watched.to_json() for watched in workers],
             }
         )
+        self._observer.watched(workers)
+        spent = time.monotonic() - now
+        self._status_due = now + max(STATUS_SECONDS, spent / STATUS_SHARE)
 
     def _draw_sheets(self, round: int, recipe: Recipe) -> None:
-        for cell in range(self._config.cells):
+        for cell in range(0, self._config.cells, -(-self._config.cells // MOST_SHEETS)):
             alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
             self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
         self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
@@ -515,7 +570,7 @@ class Master:
 
     def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
         members, dataset = sorted(recipe.weights), self._run.dataset
-        parcels = self._comm.results(members, self._epoch, round)
+        parcels = self._parcels(round, GENERATOR, members)
         return Ensemble(
             self._config.network,
             dataset.shape,
@@ -527,7 +582,7 @@ class Master:
                     self._config.network_of(parcel.cell),
                     parcel.meta["memory"].get("label", {}).get("index"),
                 )
-                for parcel in parcels
+                for parcel in parcels.values()
             ),
             dataset.scale,
             dataset.offset,
@@ -555,13 +610,17 @@ class Master:
         return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
 
     def _finish(self) -> Result:
-        recipe = self._run.method.ensemble(self._parcels(self._completed), self._run.judge)
+        recipe = self._reduce(self._completed)
         ensemble = self._ensemble(recipe, self._completed)
         scores = self._score(ensemble)
-        events = self._folder.events()
-        acceptance = acceptance_rate(events)
+        acceptance = acceptance_rate(self._folder.iter_events())
+        costs = sum_costs(self._folder.iter_events())
         # Of all legs of the run: each round was completed once.
-        seconds = sum(event["seconds"] for event in events if event["event"] == "population")
+        seconds = sum(
+            event["seconds"]
+            for event in self._folder.iter_events()
+            if event["event"] == "population"
+        )
         target = self._folder.ensemble_path
         ensemble.save(target)
         picture = target / "samples.png"
@@ -574,8 +633,9 @@ class Master:
                 "chosen": recipe.reason,
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
+                **costs.to_json(),
                 "modes_by_cell": self._modes_by_cell(),
             }
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
-        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds)
+        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)

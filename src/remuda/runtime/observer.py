@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.alarms import Alarm
 from remuda.methods import Recipe, RoundReport
+from remuda.protocol import Watched
 
 if TYPE_CHECKING:
     from remuda.runtime.prepare import Run
@@ -26,6 +28,9 @@ class Observer:
 
     def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
         """All cells finished a round."""
+
+    def watched(self, workers: Sequence[Watched]) -> None:
+        """What the master knows of its workers, every few seconds, and when one is lost."""
 
     def warned(self, message: str) -> None:
         """Something the user should know, though the run goes on."""

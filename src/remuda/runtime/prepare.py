@@ -209,7 +209,8 @@ def _described(env: Mapping[str, Any]) -> str:
 def _differences(
     then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    for name in sorted(then.keys() | now.keys()):
+    # A setting that did not exist then has the default that means what was done then.
+    for name in sorted(then):
         old, new = then.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{prefix}{name}.")

@@ -7,11 +7,13 @@ finished until the master has what it needs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import platform
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from remuda.cell import Cell
@@ -42,6 +44,7 @@ from remuda.protocol import (
     may_start,
     must_fence,
     next_state,
+    oldest_allowed,
 )
 from remuda.runtime.prepare import Run, threads
 from remuda.store import RunFolder
@@ -88,7 +91,7 @@ class Worker:
             case RunTask():
                 self._drop_task()
                 self._state = next_state(self._state, Event.RUN_TASK)
-                self._task = _Task(message, self._run, self._folder, self._comm)
+                self._task = _Task(message, self._run, self._folder, self._comm, self._must_leave)
                 self._task.start()
             case Committed():
                 if self._task is not None and message.epoch == self._task.epoch:
@@ -123,19 +126,29 @@ class Worker:
 class _Task(threading.Thread):
     """Trains some cells from a checkpoint to the last round."""
 
-    def __init__(self, task: RunTask, run: Run, folder: RunFolder, comm: WorkerComm) -> None:
+    def __init__(
+        self,
+        task: RunTask,
+        run: Run,
+        folder: RunFolder,
+        comm: WorkerComm,
+        is_fenced: Callable[[], bool],
+    ) -> None:
         super().__init__(name="trainer", daemon=True)
         self.epoch = task.epoch
         self.finished = False
         self.rounds = dict.fromkeys(task.cells, task.start)
+        self._homes = task.homes
         self.at: tuple[int | None, int, int] = (None, 0, 0)
         self._start_round = task.start
         self._run = run
         self._folder = folder
         self._comm = comm
+        self._is_fenced = is_fenced
         self._cancelled = threading.Event()
         self._committed = task.start
         self._progress = threading.Condition()
+        self._readers: dict[int, dict[int, set[int]]] = {}  # by round, of each cell
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -175,7 +188,7 @@ class _Task(threading.Thread):
         run = self._run
         cell = Cell(index, run.config, run.dataset, run.views[index], run.judge)
         if self._start_round > 0:
-            cell.restore(self._folder.load_cell(self._start_round, index))
+            cell.restore(self._folder.load_cells(self._start_round, [index])[index])
         elif run.config.init_from:
             cell.restore(self._folder.load_initial(index))
         cell.tick = lambda batch, batches: self._tick(index, batch, batches)
@@ -188,29 +201,79 @@ class _Task(threading.Thread):
 
     def _advance(self, cell: Cell, round: int) -> None:
         self._tick(cell.index, 0, 1)
+        settings, clock = self._run.config, Clock()
+        cell.round = round
+        with clock.routine("wait"):
+            self._wait_for_turn(cell, round)
+        with clock.routine("gather"):
+            parcels = self._collect(cell, round)
+        report = self._run.method.advance(cell, parcels, clock)
+        with clock.routine("publish"):
+            parcel = self._publish(cell)
+        traffic = {
+            "gathered": sum(found.nbytes for found in parcels),
+            "published": parcel.nbytes,
+            "saved": 0,
+        }
+        if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
+            with clock.routine("checkpoint"):
+                traffic["saved"] = self._write(parcel)
+        staleness = None
+        if not self._is_sync:
+            staleness = {str(found.cell): round - 1 - found.round for found in parcels}
+        self.rounds[cell.index] = round
+        report = dataclasses.replace(
+            report, seconds=clock.seconds(), bytes=traffic, staleness=staleness
+        )
+        self._comm.send(Done(epoch=self.epoch, report=report.to_json()))
+
+    def _wait_for_turn(self, cell: Cell, round: int) -> None:
+        """Until nobody is so far behind that what we publish would pile up."""
+        if not self._is_sync:
+            return
         with self._progress:
             while not may_start(round, self._committed):
                 self._progress.wait(timeout=0.1)
                 self._tick(cell.index, 0, 1)
-        clock = Clock()
-        cell.round = round
-        with clock.routine("gather"):
-            peers = self._run.method.peers(cell.index, round)
-            parcels = self._comm.collect(self.epoch, peers, round - 1, self._cancelled.is_set)
-        report = self._run.method.advance(cell, parcels, clock)
-        parcel = self._publish(cell)
-        settings = self._run.config
-        if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
-            self._write(parcel)
-        self.rounds[cell.index] = round
-        self._comm.send(Done(epoch=self.epoch, report=report.to_json()))
+
+    def _collect(self, cell: Cell, round: int) -> list[Parcel]:
+        peers, exchange = self._run.method.peers(cell.index, round), self._run.config.exchange
+        if self._is_sync:
+            return self._comm.collect(self.epoch, peers, round - 1, self._cancelled.is_set)
+        oldest = oldest_allowed(round, exchange.max_staleness)
+        return self._comm.collect_newest(self.epoch, peers, oldest, self._cancelled.is_set)
 
     def _publish(self, cell: Cell) -> Parcel:
+        self._wait_at_the_fence(cell)
         parcel = cell.parcel()
-        self._comm.publish(self.epoch, parcel)
+        self._comm.publish(self.epoch, parcel, self._readers_of(cell.index, cell.round))
         return parcel
 
-    def _write(self, parcel: Parcel) -> None:
+    def _wait_at_the_fence(self, cell: Cell) -> None:
+        """A worker that slept may be written off: until it knows, nothing leaves it."""
+        while self._is_fenced():
+            self._tick(cell.index, 0, 1)
+            time.sleep(0.05)
+
+    def _readers_of(self, cell: int, round: int) -> set[int]:
+        """The workers whose cells will read what this cell publishes after this round."""
+        last, later = self._run.config.rounds, round + 1
+        # Asynchronous cells are in rounds of their own: all that they may ever be in count.
+        first, end = (later, later) if self._is_sync else (self._start_round + 1, last)
+        if first not in self._readers:
+            readers: dict[int, set[int]] = {}
+            for number in range(first, min(end, last) + 1):
+                for reader, home in enumerate(self._homes):
+                    for peer in self._run.method.peers(reader, number):
+                        readers.setdefault(peer, set()).add(home)
+            self._readers = {first: readers}
+        return self._readers[first].get(cell, set())
+
+    @property
+    def _is_sync(self) -> bool:
+        return self._run.config.exchange.mode == "sync"
+
+    def _write(self, parcel: Parcel) -> int:
         saved = self._folder.save_cell(parcel)
         self._comm.send(
             Saved(
@@ -221,6 +284,7 @@ class _Task(threading.Thread):
                 sha256=saved.sha256,
             )
         )
+        return saved.bytes
 
 
 def work(comm: WorkerComm, config: str, folder: str, data: str, patience: Patience) -> None:

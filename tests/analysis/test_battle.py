@@ -1,0 +1,142 @@
+"""Battles between runs: the matrix against a slow reference, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.analysis.battle import Side, fight, translated
+from remuda.analysis.population import load_population
+from remuda.data import dataset_from_array
+from remuda.errors import ConfigError, StoreError
+from remuda.metrics.gam import Verdict2
+from remuda.networks import draw_noise
+from remuda.streams import tensor_stream
+
+from .conftest import points_run
+
+
+def test_the_matrix_is_what_each_discriminator_says_of_each_generator(
+    alone: Path, swapped: Path
+) -> None:
+    found = fight([alone, swapped], samples=60, seed=4)
+    members = [one for path in (alone, swapped) for one in load_population(path).members]
+    assert found.names == ("alone:0", "alone:1", "swapped:0", "swapped:1")
+    for column, maker in enumerate(members):
+        noise = draw_noise(maker.network, 60, tensor_stream(4, maker.cell, 2, "gam-noise"))
+        for row, judge in enumerate(members):
+            with torch.no_grad():
+                said = [
+                    bool(torch.sigmoid(judge.discriminator(maker.generator(one[None]))) > 0.5)
+                    for one in noise
+                ]
+            assert found.shares[row, column].item() == pytest.approx(sum(said) / 60)
+    assert found.real == "100 held-out items of ring8"
+
+
+def test_runs_with_long_names_are_called_by_letters(alone: Path, runs: Path) -> None:
+    path = points_run(runs / "a-rather-long-name", "method=gap", "rounds=1")
+    found = fight([alone, path], samples=50)
+    assert found.names == ("A:0", "A:1", "B:0", "B:1")
+    assert [(side.label, side.name) for side in found.sides] == [
+        ("A", "alone"),
+        ("B", "a-rather-long-name"),
+    ]
+
+
+def test_judges_met_in_training_are_barred(alone: Path, swapped: Path) -> None:
+    found = fight([alone, swapped], samples=50)
+    assert found.allowed.tolist() == [
+        [False, True, True, True],
+        [True, False, True, True],
+        [True, True, False, False],
+        [True, True, False, False],
+    ]
+    blocked = fight([alone, swapped], samples=50, exclusion="block")
+    assert not blocked.allowed[:2, :2].any()
+    assert torch.equal(blocked.shares, found.shares)
+
+
+def test_the_order_of_runs_only_orders_the_matrix(alone: Path, swapped: Path) -> None:
+    one, other = fight([alone, swapped], samples=200), fight([swapped, alone], samples=200)
+    order = [2, 3, 0, 1]
+    assert torch.equal(other.shares, one.shares[order][:, order])
+    assert {side.name: side.verdicts for side in one.sides} == {
+        side.name: side.verdicts for side in other.sides
+    }
+    assert one.helped() == other.helped()
+
+
+def test_fine_tuned_discriminators_do_not_judge_their_first_generators(
+    alone: Path, runs: Path
+) -> None:
+    path = points_run(runs / "fine", "method=gap", f"init_from=[{alone}]")
+    found = fight([alone, path], samples=50)
+    rows = [load_population(path).members[place].lineage for place in (0, 1)]
+    for row, lineage in enumerate(rows, start=2):
+        for column in (0, 1):
+            assert bool(found.allowed[row, column]) == (lineage != f"alone/{column}")
+
+
+def verdicts(*averages: float) -> tuple[Verdict2, ...]:
+    return tuple(Verdict2(one, one / 2, 1) for one in averages)
+
+
+def test_populations_are_compared_with_isolated_gans_only(alone: Path, swapped: Path) -> None:
+    found = fight([alone, swapped], samples=50)
+    sides = (
+        Side("single", "single", range(2), verdicts(0.3, 0.4), is_isolated=True),
+        Side("gap", "gap", range(2, 4), verdicts(0.5, 0.6), is_isolated=False),
+        Side("cells", "cells", range(4, 6), verdicts(0.1, math.nan), is_isolated=False),
+    )
+    planted = replace(found, sides=sides)
+    assert planted.helped() == [
+        ("gap", "single", "strongly helps"),
+        ("cells", "single", "unknown"),
+    ]
+    assert [side.best for side in sides] == [1, 3, 4]
+
+
+def test_the_best_members_fight_a_duel(alone: Path, swapped: Path) -> None:
+    found = fight([alone, swapped], samples=50)
+    shares = torch.full((4, 4), 0.5)
+    shares[1, 2], shares[2, 1] = 0.2, 0.8
+    sides = (
+        replace(found.sides[0], verdicts=verdicts(0.3, 0.4)),
+        replace(found.sides[1], verdicts=verdicts(0.6, 0.5)),
+    )
+    errors = (0.9, 0.3, 0.3, 0.1)
+    ((one, other, result),) = replace(found, shares=shares, sides=sides, real_errors=errors).duels()
+    assert (one, other, result.winner) == ("alone:1", "swapped:0", 1)
+    assert result.sample_ratio == pytest.approx(0.25)
+    unjudged = replace(found, sides=(replace(sides[0], verdicts=verdicts(math.nan)), sides[1]))
+    assert unjudged.duels() == []
+
+
+def test_points_are_judged_in_the_judges_own_scale() -> None:
+    points = torch.tensor([[0.0, 10.0], [4.0, 30.0], [2.0, 14.0]])
+    wide, narrow = dataset_from_array(points.numpy()), dataset_from_array(points[1:].numpy())
+    assert wide.scale != narrow.scale
+    assert torch.allclose(translated(wide.items[1:], wide, narrow), narrow.items, atol=1e-6)
+    assert torch.allclose(translated(narrow.items, narrow, wide), wide.items[1:], atol=1e-6)
+    assert translated(wide.items, wide, wide) is wide.items
+
+
+def test_what_cannot_fight_is_refused(alone: Path, images: Path, runs: Path) -> None:
+    with pytest.raises(ConfigError, match="allowed: two runs or more"):
+        fight([alone])
+    with pytest.raises(ConfigError, match="2 runs are called alone"):
+        fight([alone, alone / ".." / "alone"])
+    with pytest.raises(ConfigError, match=r"are 1x28x28 and those of .*alone 2; allowed"):
+        fight([alone, images])
+    with pytest.raises(StoreError, match="not a run folder"):
+        fight([alone, runs / "missing"])
+    critic = points_run(
+        runs / "critic", "method=independent", "training.objective=wasserstein", "rounds=1"
+    )
+    with pytest.raises(ConfigError, match=r"training\.objective=wasserstein: its discriminators"):
+        fight([alone, critic])

@@ -1,0 +1,135 @@
+"""The GANs of a run as they are asked: their weights, whom they met, and items they never saw."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.analysis.population import acquainted, held_out, load_population, short_names
+from remuda.config import DataSettings, load_config
+from remuda.data import load_dataset
+from remuda.errors import DamagedError, StoreError
+from remuda.methods import build_method
+from remuda.store import RunFolder
+
+from .conftest import points_run
+
+
+def test_members_are_those_of_the_last_checkpoint(alone: Path) -> None:
+    folder = RunFolder.open(alone)
+    found = load_population(alone)
+    parcels = folder.load_checkpoint(folder.checkpoints()[-1])
+    assert found.round == 2
+    assert [member.cell for member in found.members] == [0, 1]
+    for member in found.members:
+        assert not member.generator.training
+        assert not member.discriminator.training
+        for role, network in (
+            ("generator", member.generator),
+            ("discriminator", member.discriminator),
+        ):
+            for name, value in network.state_dict().items():
+                assert torch.equal(value, parcels[member.cell].tensors[f"{role}.network.{name}"])
+
+
+def test_isolated_gans_met_only_their_own_discriminator(alone: Path) -> None:
+    found = load_population(alone)
+    assert [member.lineage for member in found.members] == ["alone/0", "alone/1"]
+    assert [member.met for member in found.members] == [{"alone/0"}, {"alone/1"}]
+    assert found.is_isolated
+
+
+def test_swapped_discriminators_keep_their_lineage(swapped: Path) -> None:
+    found = load_population(swapped)
+    assert [member.lineage for member in found.members] == ["swapped/1", "swapped/0"]
+    assert all(member.met == {"swapped/0", "swapped/1"} for member in found.members)
+    assert not found.is_isolated
+
+
+def test_gans_that_never_swap_are_isolated(runs: Path) -> None:
+    assert load_population(points_run(runs / "still", "method=gap", "method.swap=none")).is_isolated
+
+
+def test_in_a_grid_whoever_is_connected_has_met(runs: Path) -> None:
+    path = points_run(runs / "cells", "method=cellular", "method.tournament_size=1", "rounds=1")
+    found = load_population(path)
+    assert all(member.met == {"cells/0", "cells/1"} for member in found.members)
+    assert not found.is_isolated
+
+
+def test_fine_tuned_discriminators_are_known_by_where_they_came_from(
+    alone: Path, runs: Path
+) -> None:
+    path = points_run(runs / "tuned", "method=cellular", f"init_from=[{alone}]", "rounds=1")
+    found = load_population(path)
+    assert {member.lineage for member in found.members} == {"alone/0", "alone/1"}
+    assert all(member.met >= {"alone/0", "alone/1"} for member in found.members)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "met"),
+    [
+        (["method=independent", "grid=1x3"], [{0}, {1}, {2}]),
+        (["grid=1x4", "method.communication=false"], [{0}, {1}, {2}, {3}]),
+        (["grid=3x3"], [set(range(9))] * 9),
+        (
+            ["grid={shape: 1x4, neighbourhood: table, table: [[1], [0], [3], [2]]}"],
+            [{0, 1}, {0, 1}, {2, 3}, {2, 3}],
+        ),
+    ],
+)
+def test_acquaintance_goes_through_others(overrides: list[str], met: list[set[int]]) -> None:
+    config = load_config("quickstart", overrides)
+    found = acquainted(build_method(config), config.cells, rounds=1)
+    assert [found[cell] for cell in range(config.cells)] == met
+
+
+def test_samples_have_streams_of_their_own(alone: Path) -> None:
+    found = load_population(alone)
+    first, second = found.members
+    drawn = found.draw(first, 600, 0, "test")
+    assert torch.equal(drawn, found.draw(first, 600, 0, "test"))
+    assert not torch.equal(drawn, found.draw(first, 600, 1, "test"))
+    assert not torch.equal(drawn, found.draw(second, 600, 0, "test"))
+
+
+def test_held_out_items_come_first(alone: Path) -> None:
+    found = load_population(alone)
+    items, what = held_out(found.dataset, found.config.data)
+    assert (len(items), what) == (100, "held-out items of ring8")
+    settings = DataSettings(source="ring8", limit=30)
+    items, what = held_out(load_dataset(settings), settings)
+    assert (len(items), what) == (30, "training items of ring8 (none are held out)")
+
+
+@pytest.mark.real_data
+def test_without_them_the_test_split_is_taken() -> None:
+    settings = DataSettings(source="mnist", limit=30)
+    items, what = held_out(load_dataset(settings), settings)
+    assert (len(items), what) == (10_000, "test items of mnist")
+
+
+def test_a_run_without_checkpoint_has_no_population(alone: Path, tmp_path: Path) -> None:
+    path = tmp_path / "begun"
+    shutil.copytree(alone, path)
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(StoreError, match="no complete checkpoint"):
+        load_population(path)
+
+
+def test_a_checkpoint_of_another_configuration_is_told(alone: Path, tmp_path: Path) -> None:
+    path = tmp_path / "edited"
+    shutil.copytree(alone, path)
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace("batch_norm: true", "batch_norm: false"))
+    with pytest.raises(DamagedError, match="cell 0 does not fit the run's configuration"):
+        load_population(path)
+
+
+def test_names_are_as_short_as_they_can_be() -> None:
+    assert short_names([Path("runs/a"), Path("runs/b")]) == ["a", "b"]
+    assert short_names([Path("x/a"), Path("y/a")]) == ["x/a", "y/a"]
+    assert short_names([Path("runs/a")]) == ["a"]
