@@ -397,7 +397,8 @@ def test_scores_can_be_chosen(trained: tuple[Path, str], tmp_path: Path) -> None
     code, output, errors = remuda(tmp_path, "score", str(run), "fidd")
     assert (code, output) == (2, "")
     assert errors == (
-        "remuda: fidd: unknown metric; did you mean fid? allowed: fid, fid_logits, is, tvd\n"
+        "remuda: fidd: unknown metric; did you mean fid? "
+        "allowed: fid, fid_logits, is, tvd, kid, pr, dc\n"
     )
 
 

@@ -485,7 +485,9 @@ def score(
     if isinstance(scores, Coverage):
         analysis.show_coverage(run, scores, metrics, output)
         return
-    for line in scores.lines():
+    # In the order they were asked for; the accuracy comes with the labels.
+    extra = ["accuracy"] if "accuracy" in scores.values else []
+    for line in scores.lines([*metrics, *extra] if metrics else None):
         print(line)
     if output is not None:
         analysis.draw_classes(run, scores, output)
