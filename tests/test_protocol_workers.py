@@ -15,6 +15,7 @@ from remuda.protocol import (
     ProtocolError,
     Seat,
     State,
+    Survey,
     Verdict,
     adopt,
     judge_heartbeat,
@@ -23,6 +24,8 @@ from remuda.protocol import (
     next_state,
     oldest_allowed,
     place,
+    seats,
+    survey_hosts,
     transition_table,
 )
 
@@ -32,7 +35,7 @@ whole_costs = st.dictionaries(
     st.integers(0, 40), st.integers(1, 9).map(float), min_size=1, max_size=25
 )
 seats_of_workers = st.lists(
-    st.builds(Seat, st.integers(1, 30), st.sampled_from(["a", "b"]), st.integers(1, 8)),
+    st.builds(Seat, st.integers(1, 30), st.sampled_from([0.25, 0.5, 1.0, 2.0])),
     min_size=1,
     max_size=8,
     unique_by=lambda seat: seat.worker,
@@ -102,7 +105,7 @@ def test_equal_cells_on_equal_workers_differ_by_at_most_one(cells: int, workers:
 
 @given(whole_costs, seats_of_workers)
 def test_placement_is_the_plain_greedy_one(costs: dict[int, float], seats: list[Seat]) -> None:
-    cores = {seat.worker: seat.cores for seat in seats}
+    cores = {seat.worker: seat.speed for seat in seats}
     loads = dict.fromkeys(cores, 0.0)
     plain: dict[int, list[int]] = {worker: [] for worker in cores}
     for cell in sorted(costs, key=lambda cell: (-costs[cell], cell)):
@@ -133,8 +136,29 @@ def test_thousands_of_workers_are_placed_and_replaced_without_comparing_all_with
     assert costs.looks < 10 * len(costs)
 
 
-def test_a_host_with_more_cores_gets_more() -> None:
-    seats = [Seat(1, "small", cores=1), Seat(2, "large", cores=3)]
+def test_workers_of_a_crowded_host_get_less() -> None:
+    found = {1: Survey("small", 1), 2: Survey("small", 1), 3: Survey("large", 64)}
+    assert seats(found, threads=1) == [Seat(1, 0.5), Seat(2, 0.5), Seat(3, 1.0)]
+    placed = place(dict.fromkeys(range(8), 1.0), seats(found, threads=1))
+    assert {worker: len(own) for worker, own in placed.items()} == {1: 2, 2: 2, 3: 4}
+
+
+def test_threads_take_cores() -> None:
+    found = {1: Survey("a", 4), 2: Survey("a", 4)}
+    assert [seat.speed for seat in seats(found, threads=2)] == [1.0, 1.0]
+    assert [seat.speed for seat in seats(found, threads=4)] == [0.5, 0.5]
+
+
+def test_hosts_are_told_with_what_they_have() -> None:
+    found = {2: Survey("b", 8, 64, ("gpu",)), 1: Survey("a", 4, 32), 3: Survey("a", 4, 32)}
+    assert survey_hosts(found) == {
+        "a": {"workers": 2, "cores": 4, "memory": 32, "devices": []},
+        "b": {"workers": 1, "cores": 8, "memory": 64, "devices": ["gpu"]},
+    }
+
+
+def test_a_faster_worker_gets_more() -> None:
+    seats = [Seat(1, 1.0), Seat(2, 3.0)]
     sizes = {worker: len(own) for worker, own in place(dict.fromkeys(range(8), 1.0), seats).items()}
     assert sizes == {1: 2, 2: 6}
 
@@ -167,7 +191,7 @@ def test_each_lost_cell_goes_to_a_spare_or_else_the_least_loaded(
     )
     before = place(costs, seats)
     plain = {seat.worker: list(before[seat.worker]) for seat in seats if seat.worker not in lost}
-    cores = {seat.worker: seat.cores for seat in seats}
+    cores = {seat.worker: seat.speed for seat in seats}
     homeless = [cell for worker in lost for cell in before[worker]]
     for cell in sorted(homeless, key=lambda cell: (-costs[cell], cell)):
         loads = {

@@ -7,6 +7,7 @@ compare values and need no processes.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -130,37 +131,65 @@ def may_restart(code: int, losses: int, restarts: int) -> bool:
 
 
 @dataclass(frozen=True)
+class Survey:
+    """What a worker says of the host it is on."""
+
+    host: str
+    cores: int
+    memory: int = 0
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Seat:
-    """A worker as the survey found it."""
+    """A worker as cells are placed on it: 1.0 is one with a core for each of its threads."""
 
     worker: int
-    host: str = "localhost"
-    cores: int = 1
+    speed: float = 1.0
+
+
+def seats(found: Mapping[int, Survey], threads: int) -> list[Seat]:
+    """The workers' seats: where a host has fewer cores than its workers' threads, they share."""
+    crowds = Counter(survey.host for survey in found.values())
+    return [
+        Seat(worker, min(1.0, survey.cores / (crowds[survey.host] * threads)))
+        for worker, survey in sorted(found.items())
+    ]
+
+
+def survey_hosts(found: Mapping[int, Survey]) -> dict[str, dict[str, Any]]:
+    """The hosts of a run with what they have, for its events."""
+    hosts: dict[str, dict[str, Any]] = {}
+    for _, survey in sorted(found.items()):
+        host = hosts.setdefault(survey.host, {"workers": 0})
+        host["workers"] += 1
+        host.update(cores=survey.cores, memory=survey.memory, devices=list(survey.devices))
+    return hosts
 
 
 def place(costs: Mapping[int, float], seats: Sequence[Seat]) -> dict[int, tuple[int, ...]]:
     """Which worker trains which cells: the costliest first, each to the least loaded worker.
 
-    Loads count per core, so a host with more cores per worker gets more. Workers beyond the cells
-    get none and stay spares. The answer depends only on the arguments' values, not on their order.
+    Loads count by speed, so workers of a crowded host get fewer. Workers beyond the cells get none
+    and stay spares. The answer depends only on the arguments' values, not on their order.
     """
     if not seats:
         raise ValueError("no workers to place cells on")
     placed: dict[int, list[int]] = {seat.worker: [] for seat in seats}
-    # Among workers of equal cores the least loaded is the best for every cell, so only the first
+    # Among workers of equal speed the least loaded is the best for every cell, so only the first
     # of each heap of (load, worker) need be compared: ten thousand workers take no longer each.
-    equals: dict[int, list[tuple[float, int]]] = {}
+    equals: dict[float, list[tuple[float, int]]] = {}
     for seat in seats:
-        equals.setdefault(max(1, seat.cores), []).append((0.0, seat.worker))
+        equals.setdefault(seat.speed, []).append((0.0, seat.worker))
     for heap in equals.values():
         heapq.heapify(heap)
     for cell in sorted(costs, key=lambda cell: (-costs[cell], cell)):
         cost = costs[cell]
-        cores = min(
-            equals, key=lambda cores: ((equals[cores][0][0] + cost) / cores, equals[cores][0][1])
+        speed = min(
+            equals, key=lambda speed: ((equals[speed][0][0] + cost) / speed, equals[speed][0][1])
         )
-        load, worker = equals[cores][0]
-        heapq.heapreplace(equals[cores], (load + cost, worker))
+        load, worker = equals[speed][0]
+        heapq.heapreplace(equals[speed], (load + cost, worker))
         placed[worker].append(cell)
     return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
 
@@ -176,20 +205,20 @@ def adopt(
     alive = [seat for seat in seats if seat.worker not in lost]
     if not alive:
         raise ValueError("no worker is left to adopt the cells")
-    cores = {seat.worker: max(1, seat.cores) for seat in alive}
+    speed = {seat.worker: seat.speed for seat in alive}
     placed = {seat.worker: list(placement.get(seat.worker, ())) for seat in alive}
     homeless = sorted(
         (cell for worker in lost for cell in placement.get(worker, ())),
         key=lambda cell: (-costs[cell], cell),
     )
     loads = {worker: sum(costs[own] for own in cells) for worker, cells in placed.items()}
-    heap = [(len(placed[worker]) > 0, loads[worker] / cores[worker], worker) for worker in placed]
+    heap = [(len(placed[worker]) > 0, loads[worker] / speed[worker], worker) for worker in placed]
     heapq.heapify(heap)
     for cell in homeless:
         worker = heap[0][2]
         loads[worker] += costs[cell]
         placed[worker].append(cell)
-        heapq.heapreplace(heap, (True, loads[worker] / cores[worker], worker))
+        heapq.heapreplace(heap, (True, loads[worker] / speed[worker], worker))
     return {worker: tuple(sorted(cells)) for worker, cells in sorted(placed.items())}
 
 

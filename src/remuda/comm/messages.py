@@ -99,6 +99,7 @@ class Hello(Message):
     pid: int
     cores: int
     memory: int
+    devices: tuple[str, ...] = ()
 
 
 class Status(Message):

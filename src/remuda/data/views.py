@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 from remuda.config.schema import DataSettings
@@ -19,7 +21,13 @@ def view_indices(
         return _share(settings, len(dataset), seed, cell, cells)
     if settings.view == "label":
         return _of_label(settings.label, dataset)
-    return torch.arange(len(dataset))
+    return _everything(len(dataset))
+
+
+@lru_cache(maxsize=4)
+def _everything(items: int) -> torch.Tensor:
+    """One list for all cells: a thousand of them would not fit beside the data."""
+    return torch.arange(items)
 
 
 def _share(settings: DataSettings, items: int, seed: int, cell: int, cells: int) -> torch.Tensor:

@@ -72,7 +72,8 @@ def choose_engine(
     count = workers or default_workers(config)
     if name == "local" or (name == "auto" and count == 1):
         return Engine("local")
-    return Engine("process", count)
+    # Data may make more cells than the settings alone say, so the engine counts again.
+    return Engine("process", workers)
 
 
 def default_workers(config: Config) -> int:

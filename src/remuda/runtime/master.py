@@ -44,6 +44,7 @@ from remuda.protocol import (
     Patience,
     Seat,
     State,
+    Survey,
     Verdict,
     Watched,
     acceptance_rate,
@@ -52,8 +53,10 @@ from remuda.protocol import (
     checkpoints_to_drop,
     judge_heartbeat,
     place,
+    seats,
     sheet_due,
     sum_costs,
+    survey_hosts,
 )
 from remuda.runtime.observer import Observer
 from remuda.runtime.prepare import Run
@@ -133,7 +136,7 @@ class Heartbeat(threading.Thread):
 class _WorkerRecord:
     """What the master knows of a worker."""
 
-    seat: Seat
+    survey: Survey
     pid: int
     heard: float
     status: Status | None = None
@@ -182,7 +185,10 @@ class Master:
             self._heartbeat.start()
             self._restore()
             self._survey()
-            self._folder.append_event({"event": "started", "after_round": self._completed})
+            hosts = survey_hosts(self._surveys())
+            self._folder.append_event(
+                {"event": "started", "after_round": self._completed, "hosts": hosts}
+            )
             self._observer.started(self._run, self._folder.path, self._completed)
             try:
                 self._begin(place(self._costs(), self._seats()))
@@ -229,8 +235,11 @@ class Master:
             record.heard = self._watched
         self._most_losses = max(self._most_losses, len(self._records))
 
+    def _surveys(self) -> dict[int, Survey]:
+        return {worker: record.survey for worker, record in self._records.items()}
+
     def _seats(self) -> list[Seat]:
-        return [self._records[worker].seat for worker in sorted(self._records)]
+        return seats(self._surveys(), self._config.threads)
 
     def _costs(self) -> dict[int, float]:
         """A round costs a cell its batches; they are all alike here but for their data."""
@@ -257,7 +266,7 @@ class Master:
                 "epoch": self._epoch,
                 "after_round": self._saved,
                 "placement": {
-                    f"{worker}@{self._records[worker].seat.host}": list(cells)
+                    f"{worker}@{self._records[worker].survey.host}": list(cells)
                     for worker, cells in placement.items()
                 },
             }
@@ -296,7 +305,7 @@ class Master:
                 {"event": "lost", "worker": worker, "silence": silence, "cells": list(cells)}
             )
             self._observer.warned(
-                f"worker {worker} on {record.seat.host} was lost; "
+                f"worker {worker} on {record.survey.host} was lost; "
                 f"its {len(cells)} cells go on from round {self._saved} elsewhere"
             )
             self._comm.dismiss(worker)
@@ -329,8 +338,8 @@ class Master:
     def _handle(self, worker: int, message: Message) -> None:
         match message:
             case Hello():
-                seat = Seat(worker, message.host)
-                self._records[worker] = _WorkerRecord(seat, message.pid, time.monotonic())
+                survey = Survey(message.host, message.cores, message.memory, message.devices)
+                self._records[worker] = _WorkerRecord(survey, message.pid, time.monotonic())
             case Status() if worker in self._records:
                 self._heartbeat.answered(worker)
                 self._records[worker].status = message
@@ -534,7 +543,7 @@ class Master:
         workers = [
             Watched(
                 worker,
-                record.seat.host,
+                record.survey.host,
                 record.pid,
                 record.status.state if record.status else State.INACTIVE,
                 record.verdict,

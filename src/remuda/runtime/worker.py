@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from remuda.cell import Cell
 from remuda.clock import Clock
 from remuda.comm import CancelledError, MasterGoneError, WorkerComm
@@ -297,6 +299,11 @@ def work(comm: WorkerComm, config: str, folder: str, data: str, patience: Patien
 
 def _hello() -> Hello:
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return Hello(
-        host=platform.node(), pid=os.getpid(), cores=len(os.sched_getaffinity(0)), memory=pages
+        host=platform.node(),
+        pid=os.getpid(),
+        cores=len(os.sched_getaffinity(0)),
+        memory=pages,
+        devices=tuple(devices),
     )
