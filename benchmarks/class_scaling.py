@@ -5,7 +5,7 @@
 
 Relabels the images of a data set (digits, or CIFAR-10 with --data cifar10) into groups of equal
 size and trains one small GAN per group, on a fixed number of workers; or, with --match-workers, as
-many labels as workers, from one to the number of cores. Prints the seconds of training per
+many labels as workers, from one to the number of cores. Prints the median seconds of training per
 cell-round, and the wall seconds per round and label of a worker.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def measure(dataset: Dataset, labels: int, workers: int, arguments: argparse.Nam
     training = [event["seconds"]["train"] for event in events if event["event"] == "round"]
     wall = result.seconds / arguments.rounds / (labels / workers)
     print(
-        f"{labels:4} labels, {workers} workers: {sum(training) / len(training):.3f} s per "
+        f"{labels:4} labels, {workers} workers: median {statistics.median(training):.3f} s per "
         f"cell-round, {wall:.3f} s per round and label of a worker",
         flush=True,
     )
