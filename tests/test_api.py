@@ -235,3 +235,13 @@ def test_what_is_no_run_cannot_be_loaded(what: str, tmp_path: Path) -> None:
         path.mkdir()
     with pytest.raises(StoreError, match=f"^{path}: not a run folder"):
         remuda.load(path)
+
+
+def test_one_gan_per_label_of_arrays(tmp_path: Path) -> None:
+    labels = np.arange(len(images())) % 2 + 5
+    model = remuda.PopulationGAN(method="class_parallel", run_dir=tmp_path / "run", **SMALL)
+    model.fit(images(), labels)
+    assert model.ensemble_.labels is not None
+    assert model.ensemble_.labels.names == ("5", "6")
+    five, six = (model.sample(4, seed=1, label=label) for label in (5, "6"))
+    assert not np.allclose(five, six)

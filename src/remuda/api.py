@@ -223,11 +223,16 @@ class PopulationGAN:
         self.run_dir_ = result.path
         return self
 
-    def sample(self, count: int, seed: int = 0) -> npt.NDArray[np.float32]:
-        """Samples of the fitted mixture: images as floats in [0, 1], NCHW; points as they came."""
+    def sample(
+        self, count: int, seed: int = 0, label: int | str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Samples of the fitted mixture: images as floats in [0, 1], NCHW; points as they came.
+
+        `label` asks for one label, where the mixture knows labels.
+        """
         if not hasattr(self, "ensemble_"):
             raise RemudaError("this PopulationGAN is not fitted yet; call fit(X) first")
-        return self.ensemble_.sample(count, seed)
+        return self.ensemble_.sample(count, seed, label)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         named = ("method", "grid", "rounds", "seed", "run_dir")
