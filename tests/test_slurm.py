@@ -41,27 +41,30 @@ def test_the_header_asks_for_what_was_requested() -> None:
 
 def test_a_first_start_trains_and_a_later_one_resumes(tmp_path: Path) -> None:
     assert start(tmp_path, "exit 0").wait(30) == 0
-    rest = "run.dir=runs/it-7 --engine mpi --workers 4"
+    rest = 'run.dir="runs/it-7" --engine mpi --workers 4'
     assert words(tmp_path) == f"train quickstart name=a b {rest}"
     assert start(tmp_path, "exit 0", resumed=True).wait(30) == 0
     assert words(tmp_path) == "resume runs/it-7 --engine mpi --workers 4"
     assert not (tmp_path / "scontrol-words").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_job_whose_time_is_up_saves_and_queues_itself_again(
-    tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGUSR1, 75), (signal.SIGTERM, 143)], ids=["notice", "cancelled"]
+)
+def test_a_job_whose_time_is_up_saves_and_queues_itself_again_but_not_a_cancelled_one(
+    tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     job = start(
         tmp_path,
-        "trap 'sleep 0.3; touch saved; exit 75' USR1; touch ready; while :; do sleep 0.05; done",
+        "trap 'sleep 0.3; touch saved; exit 75' USR1; trap 'touch saved; exit 143' TERM; "
+        "touch ready; while :; do sleep 0.05; done",
     )
     while not (tmp_path / "ready").exists():
         time.sleep(0.01)
     job.send_signal(number)
-    assert job.wait(30) == 75
+    assert job.wait(30) == code
     assert (tmp_path / "saved").exists()
-    assert (tmp_path / "scontrol-words").read_text() == "requeue 7\n"
+    assert (tmp_path / "scontrol-words").exists() == (code == 75)
 
 
 def test_a_failed_run_is_not_queued_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from remuda import supervisor
 from remuda.errors import STOPPED, ConfigError
 from remuda.protocol import may_restart
-from remuda.supervisor import Commands, LostJobError, Supervisor, find_mpiexec
+from remuda.supervisor import Commands, LostJobError, Supervisor, find_mpiexec, open_mpi_flags
 
 
 class Jobs:
@@ -96,11 +96,43 @@ def test_a_signal_reaches_the_job_and_ends_the_supervision(
 def test_a_job_without_a_sign_of_life_is_ended_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "_SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "_START_SECONDS", 0.5)
     jobs = Jobs(tmp_path, "echo $$ > pid; exec sleep 100", FINISH)
     assert jobs.supervise() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_job_whose_master_falls_silent_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_SILENCE_SECONDS", 0.7)
+    beat = "for i in 1 2 3 4 5 6; do touch run/status.json; sleep 0.3; done; touch beaten"
+    jobs = Jobs(tmp_path, f"{beat}; exec sleep 100", FINISH)
+    assert jobs.supervise() == 0
+    assert (tmp_path / "beaten").exists(), "as long as it beats it is left alone"
+    assert any("no life" in line for line in jobs.said)
+
+
+def test_processes_that_outlive_their_launcher_are_ended(tmp_path: Path) -> None:
+    """Ranks are in groups of their own, and may not notice that mpiexec is gone."""
+    orphan = "set -m; sleep 100 & echo $! > pid; kill -9 $$"
+    jobs = Jobs(tmp_path, orphan, FINISH)
+    assert jobs.supervise() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("mpiexec (Open MPI) 5.0.11\n", ["--with-ft", "ulfm", "--oversubscribe"]),
+        ("mpiexec (OpenRTE) 4.1.4\n", ["--oversubscribe", "--bind-to", "none"]),
+        ("HYDRA build details:\n Version: 4.2\n", []),
+    ],
+)
+def test_each_launcher_gets_flags_it_knows(version: str, expected: list[str]) -> None:
+    assert open_mpi_flags(version)[:3] == expected
 
 
 def test_a_job_that_does_not_end_after_its_result_is_ended(

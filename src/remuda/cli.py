@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
@@ -139,7 +139,8 @@ def train(
         from remuda.store import new_path
 
         path = new_path(chosen).absolute()
-        given = [*(words or []), f"run.dir={json.dumps(str(path))}"]
+        path.mkdir(parents=True, exist_ok=True)  # ours from now on, also in the same second
+        given = [*(words or []), f"run.dir={json.dumps(str(path), ensure_ascii=False)}"]
         if data_dir is not None:
             given += ["--data-dir", str(data_dir)]
         _supervise(["train", *given], path, chosen, count, mpiexec, restarts)
@@ -217,7 +218,8 @@ def slurm(
     if data_dir is not None:
         given += ["--data-dir", str(data_dir.absolute())]
     command = [sys.executable, "-m", "remuda"]
-    print(job_script(chosen.name, given, chosen.run.dir, request, command), end="")
+    run = str(Path(chosen.run.dir).expanduser().absolute()) if chosen.run.dir else None
+    print(job_script(chosen.name, given, run, request, command), end="")
 
 
 def _check_engine(engine: str, workers: str) -> int | None:
@@ -241,7 +243,9 @@ def _join_job(engine: str) -> Session | None:
     from remuda.launch import find_launcher
 
     launcher = find_launcher(os.environ)
-    if launcher is None or (launcher.tasks == 1 and engine != "mpi"):
+    alone = launcher is not None and launcher.tasks == 1
+    # One task of srun is a user's shell; one of mpiexec, told so, is a job that is too small.
+    if launcher is None or (alone and (engine != "mpi" or launcher.name == "srun")):
         return None
     try:
         if engine in ("local", "process"):
@@ -287,7 +291,11 @@ def _supervise(
         lambda line: print(f"remuda: {line}", file=sys.stderr, flush=True),
         config.threads,
     )
-    raise SystemExit(supervisor.run())
+    try:
+        raise SystemExit(supervisor.run())
+    finally:
+        with suppress(OSError):  # a run that never began leaves nothing
+            path.rmdir()
 
 
 def _data_dir(words: list[str]) -> list[str]:
@@ -625,5 +633,5 @@ def _load(words: list[str] | None, data_dir: Path | None) -> Any:
         )
     overrides = [word for word in given if "=" in word]
     if data_dir is not None:
-        overrides.append(f"data.dir={json.dumps(str(data_dir))}")
+        overrides.append(f"data.dir={json.dumps(str(data_dir), ensure_ascii=False)}")
     return load_config(sources[0] if sources else None, overrides)

@@ -30,6 +30,10 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         part.replace(path)
         if durable:
             _sync(path.parent)
+    except FileNotFoundError:
+        # A worker that was written off and does not know it yet wrote the same: its file is there.
+        if not path.exists():
+            raise StoreError(f"{path}: cannot be written: it was removed meanwhile") from None
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)

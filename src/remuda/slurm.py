@@ -25,13 +25,14 @@ run={run}
 if [ -f "$run/config.yaml" ]; then
     words=(resume "$run")
 else
-    words=(train {words} run.dir="$run")
+    words=(train {words} "run.dir=\\"$run\\"")
 fi
 
 # mpiexec rather than srun, which ends all tasks when one is lost; remuda starts and watches it.
 {remuda} "${{words[@]}}" --engine mpi --workers $((SLURM_NTASKS - 1)) &
 pid=$!
-trap 'kill -USR1 "$pid"' USR1 TERM
+trap 'kill -USR1 "$pid"' USR1    # the time is nearly up
+trap 'kill -TERM "$pid"' TERM    # cancelled: saved, but not queued again
 wait "$pid"
 code=$?
 # A signal ends `wait` early: wait on for what it asked for.
@@ -39,6 +40,10 @@ while kill -0 "$pid" 2>/dev/null; do
     wait "$pid"
     code=$?
 done
+if [ "$code" -gt 128 ]; then
+    wait "$pid"
+    code=$?
+fi
 if [ "$code" -eq {stopped} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -21,13 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.comm import clear_stale_segments
 from remuda.errors import STOPPED, ConfigError, RemudaError
 from remuda.protocol import may_restart
 from remuda.store import RunFolder
 
 _POLL_SECONDS = 0.1
-_GRACE_SECONDS = 60.0  # for a job that was told to stop, or whose master is done
-_SILENCE_SECONDS = 180.0  # without a sign of the master: start-up and the longest wait it has
+_GRACE_SECONDS = 120.0  # for a job that was told to stop, or whose master is done
+_START_SECONDS = 3600.0  # until the master's first sign of life: it may have data to fetch
+_SILENCE_SECONDS = 180.0  # between two signs of life; its heartbeat gives one every second
 _LONGEST_BACKOFF = 30.0
 _PR_SET_PDEATHSIG = 1
 
@@ -65,12 +68,22 @@ def find_mpiexec(given: str | None, ranks: int) -> list[str]:
 
 def _flags(command: str) -> list[str]:
     """Open MPI's survive a lost rank; others are started plainly."""
-    version = subprocess.run(
-        [command, "--version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    if not any(name in version.stdout for name in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
+    try:
+        found = subprocess.run(
+            [command, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"--engine=mpi: {command} does not answer: {error}") from None
+    return open_mpi_flags(found.stdout)
+
+
+def open_mpi_flags(version: str) -> list[str]:
+    """The flags for an mpiexec that calls itself so."""
+    found = re.search(r"\((?:Open MPI|OpenRTE)\)\s*(\d+)", version)
+    if found is None:
         return []
-    flags = ["--with-ft", "ulfm", "--oversubscribe", "--bind-to", "none"]
+    flags = ["--with-ft", "ulfm"] if int(found[1]) >= 5 else []
+    flags += ["--oversubscribe", "--bind-to", "none"]
     return [*flags, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
@@ -107,8 +120,9 @@ class Supervisor:
                 if self._is_finished():
                     return 0
                 if self._received:
-                    number = self._received[0]
-                    return STOPPED if number == signal.SIGUSR1 else 128 + number
+                    return self._told()
+                if code == STOPPED:  # by somebody who told the ranks themselves
+                    return STOPPED
                 if not may_restart(code, losses, self._restarts):
                     if code in (2, 3):  # the user's to mend, and said by the master
                         return code
@@ -123,6 +137,12 @@ class Supervisor:
                     f"saved round, {losses} of {self._restarts}"
                 )
                 self._pause(pause)
+                if self._received:
+                    return self._told()
+
+    def _told(self) -> int:
+        number = self._received[0]
+        return STOPPED if number == signal.SIGUSR1 else 128 + number
 
     def _job(self) -> int:
         """One job, to its end; its exit code."""
@@ -141,32 +161,32 @@ class Supervisor:
             return self._watch(process)
         finally:
             _kill(process)
+            clear_stale_segments()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
-        seen = started = time.monotonic()
-        told = ended = None
+        folder, start = RunFolder(self._folder), time.monotonic()
+        sign, seen, alive = folder.sign_of_life(), start, False
+        told: float | None = None
+        ended: float | None = None
         while process.poll() is None:
             now = time.monotonic()
+            if (found := folder.sign_of_life()) != sign:
+                if told is not None and not alive:
+                    process.send_signal(signal.SIGUSR1)  # it was not there to hear the first
+                sign, seen, alive = found, now, True
             if self._received and told is None:
                 process.send_signal(signal.SIGUSR1)  # which mpiexec hands on to its ranks
                 told = now
             if self._is_finished() and ended is None:
                 ended = now
-            if self._shows_life():
-                seen = now
-            for since, bound in ((told, _GRACE_SECONDS), (ended, _GRACE_SECONDS)):
-                if since is not None and now - since > bound:
-                    return process.returncode or 1
-            if now - max(seen, started) > _SILENCE_SECONDS:
-                self._say(f"the MPI job has shown no life for {_SILENCE_SECONDS:.0f} seconds")
+            for since in (told, ended):
+                if since is not None and now - since > _GRACE_SECONDS:
+                    return 1
+            if now - seen > (_SILENCE_SECONDS if alive else _START_SECONDS):
+                self._say(f"the MPI job has shown no life for {now - seen:.0f} seconds")
                 return 1
             time.sleep(_POLL_SECONDS)
         return process.returncode
-
-    def _shows_life(self) -> bool:
-        """Whether the master's heartbeat has touched its status lately."""
-        age = RunFolder(self._folder).status_age()
-        return age is not None and age < 2 * _POLL_SECONDS + 5.0
 
     def _is_finished(self) -> bool:
         return (self._folder / "result.json").is_file()
@@ -198,11 +218,26 @@ def _die_with_parent() -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a job on this host: mpiexec leads a session of its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End what is left of a job on this host: mpiexec leads a session, and its ranks are in it."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+    deadline = time.monotonic() + 10.0
+    while (left := _session(process.pid)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+        process.poll()
+
+
+def _session(leader: int) -> list[int]:
+    """The living processes of a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(stat.parent.name))
+    return found

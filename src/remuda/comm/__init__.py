@@ -9,6 +9,7 @@ from remuda.comm.base import (
 )
 from remuda.comm.exchange import CancelledError, Exchange, FolderExchange, MemoryExchange
 from remuda.comm.folders import (
+    clear_stale_segments,
     join_shared_folder,
     leave_shared_folder,
     make_shared_folder,
@@ -33,6 +34,7 @@ __all__ = [
     "ProcessMaster",
     "Session",
     "WorkerComm",
+    "clear_stale_segments",
     "ignore_signals",
     "join_shared_folder",
     "leave_as_lost",

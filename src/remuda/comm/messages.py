@@ -35,6 +35,7 @@ class Configure(Message):
     folder: str
     data: str  # a name for the shared copy of the data on each host
     fingerprint: str  # of the data
+    size: int = 0  # of the data, in bytes
     patience: Patience
 
 

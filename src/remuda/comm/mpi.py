@@ -98,11 +98,14 @@ class Session:
         world = MPI.COMM_WORLD
         self.rank, self.size = world.Get_rank(), world.Get_size()
         # The only collective calls: all ranks are still there, or the job has not begun.
-        self.comms: dict[Plane, MPI.Comm] = {
-            Plane.WORLD: world.Dup(),
-            Plane.GLOBAL: world.Dup(),
-        }
-        local = world.Split(MPI.UNDEFINED if self.rank == 0 else 0, self.rank)
+        try:
+            self.comms: dict[Plane, MPI.Comm] = {
+                Plane.WORLD: world.Dup(),
+                Plane.GLOBAL: world.Dup(),
+            }
+            local = world.Split(MPI.UNDEFINED if self.rank == 0 else 0, self.rank)
+        except MPI.Exception as error:
+            raise MpiError(f"a rank was lost while the job started: {error}") from None
         if self.rank > 0:
             self.comms[Plane.LOCAL] = local
         self._line: Line | None = None
@@ -184,6 +187,7 @@ class Line(threading.Thread):
             self._talk()
         except BaseException as error:
             self.error = error
+            print(f"remuda: rank {self._session.rank}: MPI failed: {error}", file=sys.stderr)
 
     def _talk(self) -> None:
         pause = _SHORTEST_PAUSE
@@ -316,8 +320,7 @@ class MpiMaster(MasterComm):
             self._line.send(Plane.WORLD, worker, message.encode())
 
     def receive(self, timeout: float) -> list[tuple[int, Message]]:
-        if self._line.error is not None:
-            raise MpiError(f"MPI failed on the master's rank: {self._line.error}")
+        self._check_line()
         found: list[tuple[int, Message]] = []
         with contextlib.suppress(queue.Empty):
             worker, content = self._inbox.get(timeout=timeout)
@@ -325,6 +328,10 @@ class MpiMaster(MasterComm):
                 self._take(worker, content, found)
                 worker, content = self._inbox.get_nowait()
         return found
+
+    def _check_line(self) -> None:
+        if self._line.error is not None:
+            raise MpiError(f"MPI failed on the master's rank: {self._line.error}")
 
     def _take(self, worker: int, content: bytes, found: list[tuple[int, Message]]) -> None:
         if worker not in self._workers:
@@ -368,11 +375,15 @@ class MpiMaster(MasterComm):
         found: dict[int, Parcel] = {}
         deadline = time.monotonic() + RESULTS_SECONDS
         while missing:
+            self._check_line()
             for worker in missing.values():
                 if worker in self._line.failed or time.monotonic() > deadline:
                     raise LostResultsError(worker)
             with contextlib.suppress(queue.Empty):
                 worker, content = self._answers.get(timeout=0.05)
+                if len(content) < _ANSWER.size:
+                    raise LostResultsError(worker)
+                deadline = time.monotonic() + RESULTS_SECONDS  # of silence, not in all
                 number, cell, is_there = _ANSWER.unpack_from(content)
                 if number != self._questions or missing.get(cell) != worker:
                     continue

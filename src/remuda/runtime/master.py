@@ -229,11 +229,21 @@ class Master:
             ):
                 raise WorkerError("no worker could be started; their errors are above")
             if time.monotonic() > deadline:
-                raise WorkerError(f"workers did not start within {START_SECONDS:.0f} seconds")
+                self._dismiss_silent()
         self._watched = time.monotonic()
         for record in self._records.values():
             record.heard = self._watched
         self._most_losses = max(self._most_losses, len(self._records))
+
+    def _dismiss_silent(self) -> None:
+        """Go on without those that did not start in time."""
+        if not self._records:
+            raise WorkerError(f"no worker started within {START_SECONDS:.0f} seconds")
+        for worker in set(self._comm.workers()) - set(self._records):
+            self._observer.warned(
+                f"worker {worker} did not start within {START_SECONDS:.0f} seconds"
+            )
+            self._comm.dismiss(worker)
 
     def _surveys(self) -> dict[int, Survey]:
         return {worker: record.survey for worker, record in self._records.items()}
@@ -315,7 +325,7 @@ class Master:
         for worker in lost:
             self._dead[worker] = self._records.pop(worker)
             self._dead[worker].verdict = Verdict.DEAD
-        self._status_written = 0.0  # the loss is told at once
+        self._status_due = 0.0  # the loss is told at once
         if not self._records:
             for _ in lost:
                 self._comm.replace()
@@ -329,8 +339,8 @@ class Master:
 
     # -------------------------------------------------------------------------- messages
 
-    def _listen(self) -> None:
-        for worker, message in self._comm.receive(timeout=0.1):
+    def _listen(self, timeout: float = 0.1) -> None:
+        for worker, message in self._comm.receive(timeout):
             if worker in self._records:
                 self._records[worker].heard = time.monotonic()
             self._handle(worker, message)
@@ -510,6 +520,7 @@ class Master:
                         parcel.cell, self._config, self._run.dataset, view, judge=None
                     )
                 probes[network].restore(parcel)
+                self._listen(0.0)  # workers that are never answered would take us for dead
                 missing.remove(parcel.cell)
         except _UNFIT as error:
             raise DamagedError(f"it does not fit this run: {error}") from None

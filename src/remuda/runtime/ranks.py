@@ -26,7 +26,7 @@ from remuda.comm import (
 from remuda.comm.messages import Configure, Stop
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
-from remuda.errors import DataError, RemudaError
+from remuda.errors import DataError, RemudaError, StoreError
 from remuda.files import digest
 from remuda.launch import Launcher
 from remuda.protocol import Patience
@@ -60,7 +60,7 @@ def join_job(launcher: Launcher) -> Session:
 def start_ranks(session: Session, run: Run, folder: RunFolder, patience: Patience) -> MasterComm:
     """Tell all ranks what to train; the data of this host are shared from the master's copy."""
     name = shared_name(folder.path)
-    shared = host_dataset(run.config, name, run.dataset)
+    shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
     comm = MpiMaster(session)
     message = Configure(
@@ -68,6 +68,7 @@ def start_ranks(session: Session, run: Run, folder: RunFolder, patience: Patienc
         folder=str(folder.path.absolute()),
         data=name,
         fingerprint=run.dataset.fingerprint,
+        size=run.dataset.items.nbytes,
         patience=patience,
     )
     for worker in comm.workers():
@@ -80,14 +81,17 @@ def shared_name(run: Path) -> str:
     return f"{os.getuid()}-{digest(str(run.absolute()).encode())[:16]}"
 
 
-def host_dataset(config: Config, name: str, dataset: Dataset | None = None) -> Path:
+def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None = None) -> Path:
     """The folder with this host's one copy of the data; the first process there fills it."""
-    size = dataset.items.nbytes if dataset is not None else 0
     folder = join_shared_folder(name, size)
-    with (folder / "filling").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "data.json").exists():
-            share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
+    try:
+        with (folder / "filling").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "data.json").exists():
+                share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
+    except OSError as error:
+        leave_shared_folder(folder)
+        raise StoreError(f"{folder}: no room for {size:,} bytes of data: {error}") from None
     return folder
 
 
@@ -125,7 +129,7 @@ def _work(comm: MpiWorker, configured: Configure) -> None:
     config = Config.model_validate_json(configured.config)
     comm.begin()
     with threads(config.threads):
-        shared = host_dataset(config, configured.data)
+        shared = host_dataset(config, configured.data, configured.size)
         try:
             dataset = open_shared_dataset(shared)
             if dataset.fingerprint != configured.fingerprint:

@@ -63,6 +63,7 @@ class Worker:
         self._state = State.INACTIVE
         self._task: _Task | None = None
         self._heard = time.monotonic()
+        self._woken: float | None = None  # since when it hears again, after too long a silence
 
     def serve(self) -> None:
         """Answer the master until the run is over."""
@@ -70,19 +71,33 @@ class Worker:
             self._comm.send(_hello())
             while True:
                 message = self._comm.receive(timeout=0.2)
-                if message is None:
-                    # Only when nothing is waiting: after a pause of both, the master may be there.
-                    if self._must_leave():
-                        return
-                    continue
-                self._heard = time.monotonic()
-                if isinstance(message, Stop):
+                if isinstance(message, Stop) or not self._hear(message):
                     return
-                self._handle(message)
+                if message is not None:
+                    self._handle(message)
         except MasterGoneError:
             return
         finally:
             self._drop_task()
+
+    def _hear(self, message: Message | None) -> bool:
+        """Whether the master still counts on us.
+
+        Who wakes from a long sleep finds old messages, and perhaps behind them that it was written
+        off: it goes on only when no such word has come for a while.
+        """
+        now = time.monotonic()
+        if not self._must_leave():
+            self._woken = None
+            if message is not None:
+                self._heard = now
+            return True
+        if message is None and self._woken is None:
+            return False
+        self._woken = self._woken or now
+        if message is None or now - self._woken > 1.0:
+            self._heard = now
+        return True
 
     def _must_leave(self) -> bool:
         """A worker that slept too long was written off: it must not touch the run any more."""
@@ -91,9 +106,12 @@ class Worker:
     def _handle(self, message: Message) -> None:
         match message:
             case RunTask():
-                self._drop_task()
                 self._state = next_state(self._state, Event.RUN_TASK)
-                self._task = _Task(message, self._run, self._folder, self._comm, self._must_leave)
+                if self._task is not None:
+                    self._task.cancel()
+                self._task = _Task(
+                    message, self._run, self._folder, self._comm, self._must_leave, self._task
+                )
                 self._task.start()
             case Committed():
                 if self._task is not None and message.epoch == self._task.epoch:
@@ -135,6 +153,7 @@ class _Task(threading.Thread):
         folder: RunFolder,
         comm: WorkerComm,
         is_fenced: Callable[[], bool],
+        previous: _Task | None,
     ) -> None:
         super().__init__(name="trainer", daemon=True)
         self.epoch = task.epoch
@@ -147,6 +166,7 @@ class _Task(threading.Thread):
         self._folder = folder
         self._comm = comm
         self._is_fenced = is_fenced
+        self._previous = previous
         self._cancelled = threading.Event()
         self._committed = task.start
         self._progress = threading.Condition()
@@ -163,6 +183,10 @@ class _Task(threading.Thread):
 
     def run(self) -> None:
         try:
+            # Waited for here, so that the main thread goes on answering.
+            if self._previous is not None:
+                self._previous.join()
+                self._previous = None
             self._train()
             self.finished = True
             self._comm.send(Finished(epoch=self.epoch))
@@ -219,7 +243,7 @@ class _Task(threading.Thread):
         }
         if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
             with clock.routine("checkpoint"):
-                traffic["saved"] = self._write(parcel)
+                traffic["saved"] = self._write(cell, parcel)
         staleness = None
         if not self._is_sync:
             staleness = {str(found.cell): round - 1 - found.round for found in parcels}
@@ -275,7 +299,8 @@ class _Task(threading.Thread):
     def _is_sync(self) -> bool:
         return self._run.config.exchange.mode == "sync"
 
-    def _write(self, parcel: Parcel) -> int:
+    def _write(self, cell: Cell, parcel: Parcel) -> int:
+        self._wait_at_the_fence(cell)
         saved = self._folder.save_cell(parcel)
         self._comm.send(
             Saved(
