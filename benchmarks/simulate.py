@@ -150,7 +150,7 @@ class Crew(threading.Thread):
     def run(self) -> None:
         for worker in self.workers.values():
             host = f"node-{(worker.number - 1) // CORES_PER_HOST:03d}"
-            self._say(worker, Hello(host=host, pid=worker.number, cores=1, memory=2**32))
+            self._say(worker, Hello(host=host, pid=worker.number, cores=2**16, memory=2**32))
         while True:
             # By turns, or those with much to do would keep the others from answering.
             if self._agenda and self._agenda[0][0] <= time.monotonic():

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("remuda", deadline=None)
+settings.load_profile("remuda")
 
 
 @pytest.fixture(scope="session")

@@ -261,8 +261,13 @@ def draw_classes(run: Path, scores: Scores, output: Path) -> None:
     """A picture of how often each class comes up, in the data and in the samples."""
     from remuda.figures import class_bars
 
+    if not scores.class_histogram:
+        raise ConfigError(
+            f"--output={output}: {scores.extractor} knows no classes; allowed: digits, cifar"
+        )
     made = [count / scores.samples for count in scores.class_histogram]
-    title = f"{run.resolve().name}: TVD {scores.values['tvd']:.3f}"
+    distance = sum(abs(a - b) for a, b in zip(made, scores.real_class_shares, strict=True)) / 2
+    title = f"{run.resolve().name}: TVD {distance:.3f}"
     names = [str(number) for number in range(len(made))]
     _write(output, class_bars(names, scores.real_class_shares, made, title))
 

@@ -167,6 +167,7 @@ def evaluate(
     values: dict[str, float] = {}
     for metric in dict.fromkeys(metrics):
         values |= EVALUATIONS[metric](real, fake, seed)
+    histogram = _histogram(fake, extractor)
     guesses = fake.logits.argmax(1) if extractor.classes else torch.empty(0, dtype=torch.int64)
     if labels is not None and extractor.classes:
         values["accuracy"] = (guesses == labels).double().mean().item()
@@ -176,8 +177,16 @@ def evaluate(
         scaling=extractor.scaling,
         samples=len(images),
         real_samples=len(real_images),
-        class_histogram=tuple(torch.bincount(guesses, minlength=extractor.classes).tolist()),
+        class_histogram=histogram,
+        real_class_shares=tuple(n / len(real_images) for n in _histogram(real, extractor)),
     )
+
+
+def _histogram(found: Features, extractor: AnyExtractor) -> tuple[int, ...]:
+    """How often each class comes up; nothing where the extractor knows no classes."""
+    if not extractor.classes:
+        return ()
+    return tuple(torch.bincount(found.logits.argmax(1), minlength=extractor.classes).tolist())
 
 
 def _extract(extractor: AnyExtractor, images: Tensor, progress: Progress) -> Features:
