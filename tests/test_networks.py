@@ -384,12 +384,20 @@ def test_threads_that_build_at_once_draw_what_they_would_draw_alone() -> None:
 
 def test_the_toy_networks_have_four_batch_norm_relu_layers_and_no_bound() -> None:
     settings = mlp(**TOY, output="linear")
-    for build in (build_generator, build_discriminator):
+    layer = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    for build, first in ((build_generator, layer), (build_discriminator, [nn.Linear, nn.ReLU])):
         network = build(settings, (2,), stream())
-        kinds = [type(layer) for layer in network.modules() if not isinstance(layer, nn.Flatten)]
-        assert kinds[1:] == [nn.Linear, nn.BatchNorm1d, nn.ReLU] * 4 + [nn.Linear]
+        kinds = [type(part) for part in network.modules() if not isinstance(part, nn.Flatten)]
+        assert kinds[1:] == [*first, *layer * 3, nn.Linear]
     made = build_generator(settings, (2,), stream()).eval()(1000 * normal(50, 2))
     assert made.abs().max() > 1
+
+
+def test_a_toy_discriminator_sees_that_all_items_are_too_large() -> None:
+    """In batches of their own, which batch norm at the input would make equal."""
+    network = build_discriminator(mlp(**TOY), (2,), stream())
+    items = normal(64, 2)
+    assert (network(items) - network(3 * items)).abs().mean() > 0.01
 
 
 def test_spectral_norm_takes_the_place_of_batch_norm_in_the_toy_discriminator_too() -> None:

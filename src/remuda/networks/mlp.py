@@ -36,8 +36,12 @@ def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     sizes = (math.prod(shape), *reversed(settings.hidden), 1)
     # Spectral norm replaces batch norm, as in the DCGAN discriminator.
     batch_norm = settings.batch_norm and not settings.spectral_norm
-    layers = _layers(sizes, settings.activation, batch_norm=batch_norm)
-    return nn.Sequential(nn.Flatten(), *layers, nn.Flatten(0))
+    # None on the first layer, as in Radford's: real and made items are judged in batches of their
+    # own, and normalised at the input a discriminator could not see that all items are too large.
+    first = _layers(sizes[:2], settings.activation, batch_norm=False)
+    rest = _layers(sizes[1:], settings.activation, batch_norm=batch_norm)
+    start = [*first, _activation(settings.activation)]
+    return nn.Sequential(nn.Flatten(), *start, *rest, nn.Flatten(0))
 
 
 def _layers(sizes: tuple[int, ...], activation: str, *, batch_norm: bool) -> list[nn.Module]:
