@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/remuda train quickstart
 
 test: install
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 check: install
 	$(BIN)/ruff format --check .
