@@ -25,10 +25,9 @@ import time
 from pathlib import Path
 
 import torch
+from classifiers import accuracy_of, labelled
 from torch import nn
 
-from remuda.config.schema import DataSettings
-from remuda.data import load_dataset
 from remuda.metrics.classifier import Card, CifarNetwork, write_classifier
 from remuda.streams import tensor_stream
 
@@ -57,8 +56,8 @@ def main() -> None:
     """Train, test, and write the file only if the classifier is good enough to judge others."""
     arguments = _arguments()
     torch.set_num_threads(1)
-    images, labels = _cifar(arguments.data, "train")
-    test_images, test_labels = _cifar(arguments.data, "test")
+    images, labels = labelled("cifar10", arguments.data, "train")
+    test_images, test_labels = labelled("cifar10", arguments.data, "test")
     trained = fit(images, labels)
     network = folded(trained)
     accuracy = accuracy_of(network, test_images, test_labels)
@@ -130,20 +129,6 @@ def folded(trained: TrainedNetwork) -> CifarNetwork:
             target.bias.sub_(norm.running_mean).mul_(factor).add_(norm.bias)
     network.head.load_state_dict(trained.head.state_dict())
     return network.eval()
-
-
-@torch.no_grad()
-def accuracy_of(network: CifarNetwork, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of images whose largest logit is the label's."""
-    guesses = torch.cat([network(part)[1].argmax(1) for part in torch.split(images, 500)])
-    return (guesses == labels).double().mean().item()
-
-
-def _cifar(folder: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    settings = DataSettings.model_validate({"source": "cifar10", "dir": folder, "split": split})
-    data = load_dataset(settings)
-    assert data.labels is not None
-    return data.items, data.labels
 
 
 def _arguments() -> argparse.Namespace:

@@ -24,10 +24,9 @@ import time
 from pathlib import Path
 
 import torch
+from classifiers import accuracy_of, labelled
 from torch import nn
 
-from remuda.config.schema import DataSettings
-from remuda.data import load_dataset
 from remuda.metrics.classifier import Card, DigitsNetwork, write_classifier
 from remuda.streams import tensor_stream
 
@@ -43,8 +42,8 @@ def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    images, labels = _mnist(arguments.mnist, "train")
-    test_images, test_labels = _mnist(arguments.mnist, "test")
+    images, labels = labelled("mnist", arguments.mnist, "train")
+    test_images, test_labels = labelled("mnist", arguments.mnist, "test")
     network = fit(images, labels)
     accuracy = accuracy_of(network, test_images, test_labels)
     print(f"accuracy on the {len(test_images)} test images: {accuracy:.4f}")
@@ -89,20 +88,6 @@ def shifted(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
     rows = (steps[0] + torch.arange(height))[:, :, None]
     columns = (steps[1] + torch.arange(width))[:, None, :]
     return padded[torch.arange(count)[:, None, None], rows, columns][:, None]
-
-
-@torch.no_grad()
-def accuracy_of(network: DigitsNetwork, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of images whose largest logit is the label's."""
-    guesses = torch.cat([network(part)[1].argmax(1) for part in torch.split(images, 500)])
-    return (guesses == labels).double().mean().item()
-
-
-def _mnist(folder: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    settings = DataSettings.model_validate({"source": "mnist", "dir": folder, "split": split})
-    data = load_dataset(settings)
-    assert data.labels is not None
-    return data.items, data.labels
 
 
 def _arguments() -> argparse.Namespace:

@@ -194,6 +194,19 @@ def test_a_lost_job_is_started_again_and_nothing_is_lost(
     assert not processes(str(run)), "orphans"
 
 
+def test_a_killed_supervisor_takes_its_job_along_and_the_run_resumes(
+    tmp_path: Path, data: Path, long_undisturbed: Path
+) -> None:
+    train, run = supervised(tmp_path, data)
+    train.send(signal.SIGKILL)
+    assert train.wait() == -signal.SIGKILL
+    until(lambda: not processes(str(run)), "the end of all ranks", 60)
+    assert RunFolder(run).result() is None
+    code, _, errors = remuda(tmp_path, "resume", str(run), "--engine", "local")
+    assert code == 0, errors
+    assert tree(run) == tree(long_undisturbed)
+
+
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().split()
 

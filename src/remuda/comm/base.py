@@ -11,6 +11,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from remuda.comm.exchange import Exchange
 from remuda.comm.messages import Message
 from remuda.parcels import Parcel
 
@@ -80,7 +81,14 @@ def ignore_signals() -> None:
 
 
 class WorkerComm(ABC):
-    """A worker's end."""
+    """A worker's end. Where parcels lie is the engine's; how they are waited for is not."""
+
+    exchange: Exchange
+
+    @property
+    @abstractmethod
+    def master_gone(self) -> bool:
+        """Whether nobody will ask for our results any more."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -94,7 +102,6 @@ class WorkerComm(ABC):
     def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
         """Make a parcel readable for the cells of these workers, for its own and for the master."""
 
-    @abstractmethod
     def collect(
         self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
@@ -102,9 +109,12 @@ class WorkerComm(ABC):
 
         Waits for those that are not there yet; CancelledError when `cancelled` says so.
         """
+        return self.exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)
 
-    @abstractmethod
     def collect_newest(
         self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
     ) -> list[Parcel]:
         """The newest parcel of each cell; waits only where it is of a round before `oldest`."""
+        return self.exchange.wait_for_newest(
+            epoch, cells, oldest, lambda: cancelled() or self.master_gone
+        )

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.errors import StoreError
@@ -40,6 +40,13 @@ class Exchange(ABC):
 
         With `part`, at least the tensors whose names start so.
         """
+
+    def gather(
+        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        """The parcels of these workers' cells, by cell, for a master that shares the exchange."""
+        cells = [cell for own in wanted.values() for cell in own]
+        return dict(zip(cells, self.get(epoch, cells, round, part), strict=True))
 
     @abstractmethod
     def newest(self, epoch: int, cell: int) -> Parcel:

@@ -35,6 +35,8 @@ def make_shared_folder(size: int) -> Path:
 
 def _hold(folder: Path, how: int) -> bool:
     """Lock a folder as in use; False if somebody took it for stale before we could."""
+    if folder in _held:
+        return True
     try:
         descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:

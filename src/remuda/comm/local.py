@@ -76,8 +76,7 @@ class LocalMaster(MasterComm):
     def results(
         self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
     ) -> dict[int, Parcel]:
-        cells = [cell for own in wanted.values() for cell in own]
-        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
+        return self._exchange.gather(wanted, epoch, round, part)
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -103,9 +102,13 @@ class LocalWorker(WorkerComm):
         outbox: queue.SimpleQueue[tuple[int, bytes]],
     ) -> None:
         self._number = number
-        self._exchange = exchange
+        self.exchange = exchange
         self._inbox = inbox
         self._outbox = outbox
+
+    @property
+    def master_gone(self) -> bool:
+        return False  # a thread's master is its own process
 
     def send(self, message: Message) -> None:
         self._outbox.put((self._number, message.encode()))
@@ -120,14 +123,4 @@ class LocalWorker(WorkerComm):
         return decode(content)
 
     def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
-        self._exchange.put(epoch, parcel)
-
-    def collect(
-        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait(epoch, cells, round, cancelled)
-
-    def collect_newest(
-        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait_for_newest(epoch, cells, oldest, cancelled)
+        self.exchange.put(epoch, parcel)

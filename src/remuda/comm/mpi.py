@@ -271,6 +271,7 @@ class Line(threading.Thread):
             return
         self._looked = now
         comm = self._session.comms[Plane.WORLD]
+        # mpi4py says "not implemented" of an MPI without ULFM: there only heartbeats tell.
         with contextlib.suppress(NotImplementedError, self._session.mpi.Exception):
             group = comm.Get_failed()
             if group.Get_size() > len(self.failed):
@@ -412,7 +413,7 @@ class MpiWorker(WorkerComm):
 
     def __init__(self, session: Session) -> None:
         self._rank = session.rank
-        self._exchange = MemoryExchange()
+        self.exchange = MemoryExchange()
         self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._line = session.line(self._deliver)
 
@@ -429,19 +430,19 @@ class MpiWorker(WorkerComm):
             # A parcel that is none, or comes twice, is not the one that somebody waits for.
             with contextlib.suppress(ValueError, struct.error):
                 (epoch,) = _EPOCH.unpack_from(content)
-                self._exchange.put(epoch, decode_parcel(content[_EPOCH.size :]))
+                self.exchange.put(epoch, decode_parcel(content[_EPOCH.size :]))
 
     def _answer(self, content: bytes) -> None:
         match decode(content):
             case Forget(epoch=epoch, round=round):
-                self._exchange.forget(epoch, round)
+                self.exchange.forget(epoch, round)
             case GetResults() as question:
                 for cell in question.cells:
                     self._line.send(Plane.GLOBAL, 0, self._result(question, cell))
 
     def _result(self, question: GetResults, cell: int) -> bytes:
         try:
-            (parcel,) = self._exchange.get(question.epoch, [cell], question.round)
+            (parcel,) = self.exchange.get(question.epoch, [cell], question.round)
         except LookupError:
             return _ANSWER.pack(question.number, cell, False)
         content = parcel.only(question.part).encoded if question.part else parcel.encoded
@@ -463,24 +464,12 @@ class MpiWorker(WorkerComm):
 
     def begin(self) -> None:
         """Forget another run's parcels; of this one there are none before all have said hello."""
-        self._exchange = MemoryExchange()
+        self.exchange = MemoryExchange()
 
     def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
-        self._exchange.put(epoch, parcel)
+        self.exchange.put(epoch, parcel)
         others = sorted(set(readers) - {self._rank})
         if others:
             content = _EPOCH.pack(epoch) + parcel.encoded
             for reader in others:
                 self._line.send(Plane.LOCAL, reader, content)
-
-    def collect(
-        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)
-
-    def collect_newest(
-        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait_for_newest(
-            epoch, cells, oldest, lambda: cancelled() or self.master_gone
-        )

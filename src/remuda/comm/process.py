@@ -111,8 +111,7 @@ class ProcessMaster(MasterComm):
     def results(
         self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
     ) -> dict[int, Parcel]:
-        cells = [cell for own in wanted.values() for cell in own]
-        return dict(zip(cells, self._exchange.get(epoch, cells, round, part), strict=True))
+        return self._exchange.gather(wanted, epoch, round, part)
 
     def forget(self, epoch: int, round: int) -> None:
         self._exchange.forget(epoch, round)
@@ -167,16 +166,20 @@ class ProcessWorker(WorkerComm):
 
     def __init__(self, line: Connection[Any, Any], folder: Path) -> None:
         self._line = line
-        self._exchange = FolderExchange(folder)
+        self.exchange = FolderExchange(folder)
         self._sending = threading.Lock()
-        self.master_gone = False
+        self._master_gone = False
+
+    @property
+    def master_gone(self) -> bool:
+        return self._master_gone
 
     def send(self, message: Message) -> None:
         try:
             with self._sending:
                 self._line.send_bytes(message.encode())
         except OSError:
-            self.master_gone = True
+            self._master_gone = True
             raise MasterGoneError from None
 
     def receive(self, timeout: float) -> Message | None:
@@ -185,20 +188,8 @@ class ProcessWorker(WorkerComm):
                 return None
             return decode(self._line.recv_bytes(LARGEST))
         except (EOFError, OSError):
-            self.master_gone = True
+            self._master_gone = True
             raise MasterGoneError from None
 
     def publish(self, epoch: int, parcel: Parcel, readers: Collection[int]) -> None:
-        self._exchange.put(epoch, parcel)
-
-    def collect(
-        self, epoch: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait(epoch, cells, round, lambda: cancelled() or self.master_gone)
-
-    def collect_newest(
-        self, epoch: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
-    ) -> list[Parcel]:
-        return self._exchange.wait_for_newest(
-            epoch, cells, oldest, lambda: cancelled() or self.master_gone
-        )
+        self.exchange.put(epoch, parcel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,12 @@ from remuda.errors import StoreError
 FORMAT = 1
 
 
-class DigitsNetwork(nn.Module):
-    """Digits 28x28 in [-1, 1] to 64 features and 10 logits."""
+class Classifier(nn.Module):
+    """Images in [-1, 1] to 64 features and 10 logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, *body: nn.Module) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            *(nn.Conv2d(1, 16, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
-            *(nn.Conv2d(16, 24, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
-            *(nn.Conv2d(24, 48, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
-            # Leaky, because plain ones left a quarter of the features dead.
-            *(nn.Flatten(), nn.Linear(48 * 3 * 3, 64), nn.LeakyReLU(0.1)),
-        )
+        self.body = nn.Sequential(*body)
         self.head = nn.Linear(64, 10)
         # Three times as fast on a processor as the default layout.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
@@ -45,29 +39,35 @@ class DigitsNetwork(nn.Module):
         return features, self.head(features)
 
 
-class CifarNetwork(nn.Module):
-    """Colour images 32x32 in [-1, 1] to 64 features and 10 logits."""
+class DigitsNetwork(Classifier):
+    """Of digits, 28x28."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(
+            *(nn.Conv2d(1, 16, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(16, 24, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(24, 48, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+            # Leaky, because plain ones left a quarter of the features dead.
+            *(nn.Flatten(), nn.Linear(48 * 3 * 3, 64), nn.LeakyReLU(0.1)),
+        )
+
+
+class CifarNetwork(Classifier):
+    """Of colour images, 32x32."""
+
+    def __init__(self) -> None:
         # Trained with batch norm, which is part of the weights by the time they are saved.
-        self.body = nn.Sequential(
+        super().__init__(
             *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(64, 96, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(96, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(128 * 2 * 2, 64), nn.LeakyReLU(0.1)),
         )
-        self.head = nn.Linear(64, 10)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        features = self.body(images)
-        return features, self.head(features)
 
 
 # What the files in `weights` hold, by name.
-NETWORKS: dict[str, type[nn.Module]] = {"digits": DigitsNetwork, "cifar": CifarNetwork}
+NETWORKS: dict[str, Callable[[], Classifier]] = {"digits": DigitsNetwork, "cifar": CifarNetwork}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
@@ -70,12 +71,12 @@ def orthogonal_weights(layer: Weighted, rng: torch.Generator) -> None:
         layer.bias.zero_()
 
 
-class OwnWeights(nn.Module):
+class OwnWeights(nn.Module, ABC):
     """A layer with parameters of its own beside those of the layers it is made of."""
 
+    @abstractmethod
     def fill_own(self, rng: torch.Generator) -> None:
         """Give them their first values."""
-        raise NotImplementedError
 
 
 @torch.no_grad()

@@ -51,6 +51,8 @@ from remuda.protocol import (
 from remuda.runtime.prepare import Run, threads
 from remuda.store import RunFolder
 
+WAKING_SECONDS = 1.0
+
 
 class Worker:
     """Serves one master until it says stop, or is gone."""
@@ -63,7 +65,8 @@ class Worker:
         self._state = State.INACTIVE
         self._task: _Task | None = None
         self._heard = time.monotonic()
-        self._woken: float | None = None  # since when it hears again, after too long a silence
+        self._woken: float | None = None  # since when it looks whether it is still counted on
+        self._called = False  # since then
 
     def serve(self) -> None:
         """Answer the master until the run is over."""
@@ -83,8 +86,8 @@ class Worker:
     def _hear(self, message: Message | None) -> bool:
         """Whether the master still counts on us.
 
-        Who wakes from a long sleep finds old messages, and perhaps behind them that it was written
-        off: it goes on only when no such word has come for a while.
+        Who wakes from a long sleep may find old messages, and behind them that it was written off:
+        it goes on only if something has come within a while, and no such word.
         """
         now = time.monotonic()
         if not self._must_leave():
@@ -92,12 +95,14 @@ class Worker:
             if message is not None:
                 self._heard = now
             return True
-        if message is None and self._woken is None:
-            return False
-        self._woken = self._woken or now
-        if message is None or now - self._woken > 1.0:
+        if self._woken is None:
+            self._woken, self._called = now, False
+        self._called |= message is not None
+        if now - self._woken <= WAKING_SECONDS:
+            return True
+        if self._called:
             self._heard = now
-        return True
+        return self._called
 
     def _must_leave(self) -> bool:
         """A worker that slept too long was written off: it must not touch the run any more."""
