@@ -7,7 +7,12 @@ import os
 import time
 from pathlib import Path
 
-from remuda.comm import clear_stale_segments, join_shared_folder, leave_shared_folder
+from remuda.comm import (
+    clear_stale_segments,
+    folders,
+    join_shared_folder,
+    leave_shared_folder,
+)
 
 
 def segment(folder: Path, name: str, age: float, uid: int | None = None) -> Path:
@@ -31,12 +36,15 @@ def test_segments_that_nobody_has_mapped_are_removed(tmp_path: Path) -> None:
 
 
 def test_whoever_leaves_a_folder_last_removes_it() -> None:
-    folder = join_shared_folder(f"test-{os.getpid()}", 0)
+    name = f"test-{os.getpid()}"
+    folder = join_shared_folder(name, 0)
     (folder / "data").touch()
     child = os.fork()
     if child == 0:
-        # Another process in the same folder, which outlives the first one's stay.
-        join_shared_folder(f"test-{os.getpid() and folder.name.rpartition('-')[2]}", 0)
+        # Another process in the same folder, which outlives the first one's stay; being a fork,
+        # it must not count on the lock it inherited.
+        folders._held.clear()
+        join_shared_folder(name, 0)
         time.sleep(1.0)
         leave_shared_folder(folder)
         os._exit(0)
