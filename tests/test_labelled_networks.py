@@ -12,7 +12,7 @@ from torch import nn
 from remuda.config.schema import ClassDcganSettings, LabelledSettings, ResnetSettings
 from remuda.errors import ConfigError
 from remuda.networks import build_discriminator, build_generator, judged, made, set_stream
-from remuda.networks.layers import SelfAttention, StreamDropout
+from remuda.networks.layers import EnlargingConv, SelfAttention, StreamDropout
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
 CLASS = {"latent": 7}
@@ -174,6 +174,26 @@ def test_self_attention_equals_plain_loops() -> None:
         seen = sum(share * (value @ there) for share, there in zip(shares, places, strict=True))
         wanted = here + 0.7 * (out @ seen)
         assert np.allclose(found[:, place // 4, place % 4], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 3), (7, 7)])
+def test_enlarging_equals_doubling_every_pixel_and_convolving(height: int, width: int) -> None:
+    layer = EnlargingConv(3, 5).double()
+    plain = nn.Conv2d(3, 5, 3, padding=1).double()
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 3, height, width, generator=stream(), dtype=torch.double)
+    mine, yours = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found, wanted = layer(mine), plain(yours.repeat_interleave(2, 2).repeat_interleave(2, 3))
+    assert torch.allclose(found, wanted, atol=1e-12)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    assert mine.grad is not None
+    assert yours.grad is not None
+    assert torch.allclose(mine.grad, yours.grad, atol=1e-12)
+    for own, other in zip(layer.parameters(), plain.parameters(), strict=True):
+        assert own.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(own.grad, other.grad, atol=1e-12)
 
 
 def test_dropout_draws_from_its_stream_alone() -> None:

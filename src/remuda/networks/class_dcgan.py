@@ -14,7 +14,7 @@ from remuda.config.schema import ClassDcganSettings
 from remuda.errors import ConfigError
 from remuda.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.networks.family import Family, Shape, leaky, normal_weights
-from remuda.networks.layers import SelfAttention, StreamDropout
+from remuda.networks.layers import EnlargingConv, SelfAttention, StreamDropout
 
 
 def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
@@ -35,13 +35,11 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         first,
         nn.Unflatten(1, (wide, start, start)),
         nn.BatchNorm2d(wide),  # the one whose epsilon the tables have right
-        nn.Upsample(scale_factor=2),
-        nn.Conv2d(wide, wide, 3, padding=1),
+        EnlargingConv(wide, wide),
         nn.BatchNorm2d(wide, eps=settings.epsilon),
         leaky(),
         *([SelfAttention(wide)] if settings.attention else []),
-        nn.Upsample(scale_factor=2),
-        nn.Conv2d(wide, narrow, 3, padding=1),
+        EnlargingConv(wide, narrow),
         nn.BatchNorm2d(narrow, eps=settings.epsilon),
         leaky(),
         nn.Conv2d(narrow, shape[0], 3, padding=1),

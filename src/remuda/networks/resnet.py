@@ -9,7 +9,7 @@ from remuda.config.schema import ResnetSettings
 from remuda.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.networks.dcgan import check_square, stages
 from remuda.networks.family import Family, Shape, orthogonal_weights
-from remuda.networks.layers import SelfAttention
+from remuda.networks.layers import EnlargingConv, SelfAttention
 
 
 class UpBlock(nn.Module):
@@ -18,12 +18,12 @@ class UpBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm_1 = nn.BatchNorm2d(width)
-        self.conv_1 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv_1 = EnlargingConv(width, width)
         self.norm_2 = nn.BatchNorm2d(width)
         self.conv_2 = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv_1(interpolate(self.norm_1(x).relu(), scale_factor=2))
+        y = self.conv_1(self.norm_1(x).relu())
         y = self.conv_2(self.norm_2(y).relu())
         grown: Tensor = y + interpolate(x, scale_factor=2)
         return grown
