@@ -27,12 +27,13 @@ from remuda.store import RunFolder
 
 # Few images, so that a discriminator can learn them by heart within minutes.
 SMALL = (
-    "data.limit=2000",
-    "training.batch_size=100",
+    "data.limit=500",
+    "data.validation=1000",
+    "training.batch_size=50",
     "training.input_noise=[]",
     "network.width=16",
 )
-BATCHES = 20  # of an epoch
+BATCHES = 10  # of an epoch
 FREQUENCIES = (0.1, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -73,7 +74,7 @@ def spread(options: argparse.Namespace) -> None:
                     0.5,
                     seed,
                     options.epochs,
-                    options.settings,
+                    ["score.extractor=none", *options.settings],
                 )
             )
             for seed in range(options.seeds)
@@ -111,7 +112,7 @@ def main() -> None:
     parser.add_argument("figure", choices=["spread", "frequency"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args()
     {"spread": spread, "frequency": frequency}[options.figure](options)

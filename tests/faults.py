@@ -70,7 +70,7 @@ def _in_the_middle_of(part: str) -> None:
 
 
 def _training_a_batch() -> None:
-    from remuda.cell import Individual
+    from remuda.individual import Individual
 
     steps = 0
 
@@ -186,7 +186,7 @@ def slow_disk() -> None:
 
 def interrupt_within_a_library() -> None:
     """Ctrl-C comes where a library makes another error of it."""
-    from remuda.cell import Individual
+    from remuda.individual import Individual
 
     def step(individual: Individual, *_: object) -> None:
         if individual.optimizer.state:

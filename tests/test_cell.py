@@ -12,7 +12,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from remuda.cell import Blur, Cell, Gan, Individual, Losses, Rivals
+from remuda.cell import Blur, Cell, Gan, Losses, Rivals
+from remuda.config import TrainingSettings
+from remuda.individual import Individual
 from remuda.methods import METHODS
 from remuda.parcels import Parcel
 from remuda.streams import tensor_stream
@@ -36,6 +38,7 @@ SETUPS: dict[str, dict[str, Any]] = {
     "dcgan-spectral": {"network": {**DCGAN, "spectral_norm": True}},
     "mlp-spectral": {"network": {**MLP, "spectral_norm": True}},
     "wasserstein-clip": {"training": {"objective": "wasserstein", "n_critic": 2}},
+    "rmsprop": {"training": {"objective": "wasserstein", "optimiser": "rmsprop"}},
     "wasserstein-penalty": {
         "training": {"objective": "wasserstein", "lipschitz": "gradient_penalty"}
     },
@@ -68,7 +71,7 @@ def through_a_file(parcel: Parcel) -> Parcel:
 
 
 def steps_of(one: Individual) -> int:
-    """How often Adam has stepped; all parameters agree."""
+    """How often its optimiser has stepped; all parameters agree."""
     (steps,) = {int(state["step"]) for state in one.optimizer.state.values()} or {0}
     return steps
 
@@ -244,6 +247,21 @@ def test_moments_that_do_not_fit_are_refused(name: str, value: Tensor | None) ->
         tensors[f"generator.adam.{name}.0.weight"] = value
     with pytest.raises(ValueError, match=f"{name} of 0.weight does not fit"):
         cell.restore(Parcel(0, 1, tensors, cell.parcel().meta))
+
+
+def test_rmsprop_divides_by_the_root_of_the_mean_square() -> None:
+    layer = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, 1.0)
+    settings = TrainingSettings(optimiser="rmsprop", learning_rate=0.1)
+    one = Individual(layer, settings)
+    weight, square = 1.0, 0.0
+    for _ in range(3):
+        one.step(layer.weight.square().sum())
+        gradient = 2 * weight
+        square = 0.99 * square + 0.01 * gradient**2
+        weight -= 0.1 * gradient / (square**0.5 + 1e-8)
+    assert layer.weight.item() == pytest.approx(weight, rel=1e-5)
+    assert set(one.moments()) == {"rmsprop.step.weight", "rmsprop.square_avg.weight"}
 
 
 # ---------------------------------------------------------------------------- clones

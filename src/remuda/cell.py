@@ -21,6 +21,7 @@ from remuda.config import AnyNetwork, Config, TrainingSettings
 from remuda.data import Dataset
 from remuda.devices import Devices
 from remuda.errors import ConfigError
+from remuda.individual import Individual, under
 from remuda.metrics import Assessment, Judge
 from remuda.networks import (
     build_discriminator,
@@ -48,83 +49,6 @@ Tick = Callable[[int, int], None]
 ASSESSMENT = "assessment."
 GENERATOR = "generator.network."
 MOST_JUDGED = 1000  # items behind a discriminator's cost: enough for a curve, and cheap
-
-
-class Individual:
-    """A network with its optimiser and its genes (learning rate, loss): what evolution works on."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        learning_rate: float,
-        betas: tuple[float, float],
-        loss: str,
-        gradient_clip: float | None = None,
-    ):
-        self.network = network
-        self.loss = loss
-        self.gradient_clip = gradient_clip
-        # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
-        self.optimizer = torch.optim.Adam(
-            network.parameters(), lr=learning_rate, betas=betas, fused=True
-        )
-
-    @property
-    def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self.optimizer.param_groups[0]["lr"] = value
-
-    def clone(self) -> Individual:
-        """An independent copy: weights, buffers, optimiser state and genes."""
-        twin = Individual(
-            copy.deepcopy(self.network),
-            self.learning_rate,
-            self.optimizer.param_groups[0]["betas"],
-            self.loss,
-            self.gradient_clip,
-        )
-        twin.restore(self.tensors())
-        return twin
-
-    def step(self, loss: Tensor) -> None:
-        """One descent step on `loss`; gradients reach this network and no other."""
-        parameters = self.optimizer.param_groups[0]["params"]
-        gradients = torch.autograd.grad(loss, parameters)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        if self.gradient_clip is not None:
-            nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
-        self.optimizer.step()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights, buffers and Adam's moments by name. Live references: copy before publishing."""
-        found = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        for name, parameter in self.network.named_parameters():
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                found[f"adam.{key}.{name}"] = value
-        return found
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over weights, buffers and moments; the learning rate stays what it is."""
-        network = _under("network.", tensors)
-        self.network.load_state_dict(network)
-        self.optimizer.state.clear()
-        for name, parameter in self.network.named_parameters():
-            state = {
-                key: tensors[f"adam.{key}.{name}"].clone().to(parameter.device)
-                for key in ("step", "exp_avg", "exp_avg_sq")
-                if f"adam.{key}.{name}" in tensors
-            }
-            if state:
-                _check_moments(name, parameter, state)
-                self.optimizer.state[parameter] = state
-
-    def is_finite(self) -> bool:
-        """Whether it can train on: weights, buffers and moments overflow each on their own."""
-        return all(bool(value.isfinite().all()) for value in self.tensors().values())
 
 
 @dataclass
@@ -200,7 +124,7 @@ class Cell:
         self.assess()
 
     def _new_gan(self) -> Gan:
-        training, shape = self.training, self.dataset.shape
+        shape = self.dataset.shape
         networks = (
             build(self.network, shape, self._tensor_stream(purpose, round=0)).to(device)
             for build, purpose, device in (
@@ -210,16 +134,7 @@ class Cell:
         )
         return Gan(
             self.index,
-            *(
-                Individual(
-                    network,
-                    training.learning_rate,
-                    training.betas,
-                    training.objective,
-                    training.gradient_clip,
-                )
-                for network in networks
-            ),
+            *(Individual(network, self.training) for network in networks),
         )
 
     # -------------------------------------------------------------------------- randomness
@@ -454,7 +369,7 @@ class Cell:
         """An independent GAN with the contents of a parcel."""
         guest = Gan(parcel.cell, self.gan.generator.clone(), self.gan.discriminator.clone())
         for role, individual in _roles(guest):
-            individual.restore(_under(f"{role}.", parcel.tensors))
+            individual.restore(under(f"{role}.", parcel.tensors))
             rate, loss = _checked_genes(parcel.meta["genes"][role])
             individual.learning_rate, individual.loss = rate, loss
         return guest
@@ -469,7 +384,7 @@ class Cell:
 
 def parcel_assessment(parcel: Parcel) -> Assessment | None:
     """The scores that travel with a parcel, if its cell was scored."""
-    tensors = _under(ASSESSMENT, parcel.tensors)
+    tensors = under(ASSESSMENT, parcel.tensors)
     return Assessment.from_tensors(tensors) if tensors else None
 
 
@@ -488,12 +403,12 @@ def lineages_met(parcel: Parcel) -> frozenset[str]:
 
 def role_tensors(parcel: Parcel, role: str) -> dict[str, Tensor]:
     """What `Individual.restore` takes, of a parcel's generator or discriminator."""
-    return _under(f"{role}.", parcel.tensors)
+    return under(f"{role}.", parcel.tensors)
 
 
 def generator_weights(parcel: Parcel) -> dict[str, Tensor]:
     """The state dict of a parcel's generator."""
-    return _under(GENERATOR, parcel.tensors)
+    return under(GENERATOR, parcel.tensors)
 
 
 def _roles(gan: Gan) -> tuple[tuple[str, Individual], tuple[str, Individual]]:
@@ -505,24 +420,6 @@ def _checked_genes(genes: Mapping[str, Any]) -> tuple[float, str]:
     if not 0 < rate < math.inf or loss not in OBJECTIVES:
         raise ValueError(f"learning rate {rate} and loss {loss!r} are no genes")
     return rate, loss
-
-
-def _check_moments(name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
-    # The fused step trusts these sizes: a smaller tensor would be read beyond its end.
-    count = torch.zeros((), dtype=torch.float32)
-    likes = {"step": count, "exp_avg": parameter, "exp_avg_sq": parameter}
-    for key, like in likes.items():
-        found = state.get(key)
-        if found is None or (found.shape, found.dtype) != (like.shape, like.dtype):
-            raise ValueError(f"Adam's {key} of {name} does not fit the network")
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def _judge_both(

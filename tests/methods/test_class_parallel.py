@@ -130,6 +130,15 @@ def test_a_label_with_less_than_a_batch_trains_with_what_there_is() -> None:
     assert [(one.batches, one.images) for one in losses] == [(1, 4), (3, 18)]
 
 
+def test_a_cell_costs_what_it_trains_on_in_a_round() -> None:
+    training = {"batch_size": 6, "learning_rate": 0.01}
+    epochs = Run.prepare(tiny_config(method=ALONE, training=training), unequal(4, 20))
+    assert epochs.costs == {0: 4.0, 1: 18.0}
+    training["batches_per_round"] = 2
+    fixed = Run.prepare(tiny_config(method=ALONE, training=training), unequal(4, 20, 100))
+    assert fixed.costs == {0: 8.0, 1: 12.0, 2: 12.0}
+
+
 @pytest.mark.parametrize(("count", "says"), [(0, "label b has no images"), (1, "label b has 1 im")])
 def test_an_empty_label_is_named(count: int, says: str) -> None:
     with pytest.raises(DataError, match=says):

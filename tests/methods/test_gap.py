@@ -400,7 +400,10 @@ def test_priors_noise_and_clipping_do_not_stand_in_the_way_of_swapping_discrimin
     assert [cell.network.prior for cell in population.cells] == ["uniform", "gaussian"] * 2
     assert [cell.training.gradient_clip for cell in population.cells] == [1.0, None] * 2
     # The clip is the member's, also on a discriminator that came from one that has none.
-    assert [cell.gan.discriminator.gradient_clip for cell in population.cells] == [1.0, None] * 2
+    assert [cell.gan.discriminator.settings.gradient_clip for cell in population.cells] == [
+        1.0,
+        None,
+    ] * 2
 
 
 def test_diverged_members_keep_the_network_they_were_given() -> None:

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 import remuda
 from remuda import runtime
-from remuda.cell import Cell, Gan, Individual, Losses, Rivals
+from remuda.cell import Cell, Gan, Losses, Rivals
+from remuda.individual import Individual
 from remuda.methods.cellular import carried_weights, mutated_weights
 from remuda.store import RunFolder
 from tests.runs import save_checkpoint

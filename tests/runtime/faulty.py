@@ -85,7 +85,7 @@ def die() -> None:
 
 
 def _killed_while_training(once: Once) -> None:
-    from remuda.cell import Individual
+    from remuda.individual import Individual
 
     steps = 0
 

@@ -308,7 +308,10 @@ class TrainingSettings(Settings):
     objective: Objective = Field(
         "heuristic", description="adversarial loss; heuristic is the non-saturating one"
     )
-    learning_rate: float = Field(2e-4, gt=0, le=1, description="initial learning rate of Adam")
+    optimiser: Literal["adam", "rmsprop"] = Field(
+        "adam", description="adam, or rmsprop, with which weight clipping was published"
+    )
+    learning_rate: float = Field(2e-4, gt=0, le=1, description="initial learning rate")
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         (0.5, 0.999), description="Adam's decay rates"
     )
@@ -470,7 +473,7 @@ class GapSettings(Settings):
         "as training.batches_per_round says, and members swap before each but the first",
     )
     optimiser: Literal["stays", "moves"] = Field(
-        "stays", description="whether Adam's moments stay with the member or move with the network"
+        "stays", description="whether its moments stay with the member or move with the network"
     )
     ensemble: Literal["best", "uniform"] = Field(
         "best", description="the best-scoring GAN alone, or all of them with equal weights"

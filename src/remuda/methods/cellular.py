@@ -24,10 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Individual, Rivals, parcel_assessment
+from remuda.cell import Cell, Gan, Rivals, parcel_assessment
 from remuda.clock import Clock
 from remuda.config import CellularSettings, Config
 from remuda.grid import GridSchedule
+from remuda.individual import Individual
 from remuda.methods.base import Method, Recipe, RoundReport, report
 from remuda.metrics import Assessment, Judge
 from remuda.objectives import discriminator_loss, generator_loss, needs_real

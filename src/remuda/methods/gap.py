@@ -6,7 +6,7 @@ no generator can settle on the blind spots of one discriminator. In a round a me
 
 1. finds its partner in a perfect matching drawn from (seed, round); one sits out where N is odd;
 2. adopts the partner's discriminator as it was published after the round before: parameters and
-   buffers, and Adam's moments too where they move with the network;
+   buffers, and the optimiser's moments too where they move with the network;
 3. trains for a round, which is as long as the time between two swaps.
 
 Both of a pair read parcels of the same round, so they end up with each other's network. Nobody
@@ -22,11 +22,12 @@ from typing import Any
 
 from torch import nn
 
-from remuda.cell import Cell, Gan, Individual, lineage, lineages_met, role_tensors
+from remuda.cell import Cell, Gan, lineage, lineages_met, role_tensors
 from remuda.clock import Clock
 from remuda.config import AnyNetwork, Config, GapSettings
 from remuda.errors import ConfigError
 from remuda.grid import GridSchedule
+from remuda.individual import Individual
 from remuda.methods.base import Method, Recipe, RoundReport, report
 from remuda.methods.independent import best_or_all
 from remuda.metrics import Judge
@@ -130,7 +131,7 @@ def adopted(own: Individual, tensors: Mapping[str, Any], *, moves: bool) -> Indi
     if not moves:
         tensors = {
             **{name: value for name, value in tensors.items() if name.startswith("network.")},
-            **{name: value for name, value in own.tensors().items() if name.startswith("adam.")},
+            **own.moments(),
         }
     newcomer.restore(tensors)
     return newcomer

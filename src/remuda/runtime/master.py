@@ -191,7 +191,7 @@ class Master:
             )
             self._observer.started(self._run, self._folder.path, self._completed)
             try:
-                self._begin(place(self._costs(), self._seats()))
+                self._begin(place(self._run.costs, self._seats()))
                 while not self._is_over():
                     try:
                         self._listen()
@@ -250,10 +250,6 @@ class Master:
 
     def _seats(self) -> list[Seat]:
         return seats(self._surveys(), self._config.threads)
-
-    def _costs(self) -> dict[int, float]:
-        """A round costs a cell its batches; they are all alike here but for their data."""
-        return {cell: float(len(view)) for cell, view in enumerate(self._run.views)}
 
     def _begin(self, placement: dict[int, tuple[int, ...]]) -> None:
         """Start an epoch: every worker trains its cells from the last saved round on."""
@@ -321,7 +317,7 @@ class Master:
             self._comm.dismiss(worker)
         if self._losses > self._most_losses:
             raise WorkerError(f"{self._losses} workers were lost; something is wrong here")
-        old, costs = self._placement, self._costs()
+        old, costs = self._placement, self._run.costs
         for worker in lost:
             self._dead[worker] = self._records.pop(worker)
             self._dead[worker].verdict = Verdict.DEAD

@@ -96,6 +96,15 @@ class Run:
         return None
 
     @property
+    def costs(self) -> dict[int, float]:
+        """What a round costs each cell: the items it trains on. Cells differ in nothing else."""
+        size = self.config.training.batch_size
+        return {
+            cell: float(self.config.round_batches(len(view)) * min(size, len(view)))
+            for cell, view in enumerate(self.views)
+        }
+
+    @property
     def labels(self) -> Labels | None:
         """The labels that samples of this run can be asked for by, in their shares."""
         dataset, told = self.dataset, label_count(self.config.network)
