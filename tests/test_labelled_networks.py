@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.config.schema import ClassDcganSettings, LabelledSettings, ResnetSettings
+from remuda.config.networks import ClassDcganSettings, LabelledSettings, ResnetSettings
 from remuda.errors import ConfigError
 from remuda.networks import build_discriminator, build_generator, judged, made, set_stream
 from remuda.networks.layers import EnlargingConv, SelfAttention, StreamDropout

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remuda.config.schema import AnyNetwork as Settings
-from remuda.config.schema import DcganSettings, GranSettings, MlpSettings
+from remuda.config.networks import AnyNetwork as Settings
+from remuda.config.networks import DcganSettings, GranSettings, MlpSettings
 from remuda.errors import ConfigError
 from remuda.networks import (
     build_discriminator,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from remuda.config.schema import Objective
+from remuda.config.training import Objective
 from remuda.objectives import (
     OBJECTIVES,
     clip_weights,

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from remuda.config import AnyNetwork
-from remuda.config.schema import NetworkSettings
+from remuda.config.networks import NetworkSettings
 from remuda.data import find_label
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, read_json, to_json, write_atomically, write_json

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from remuda.config.schema import GridSettings
+from remuda.config.grid import GridSettings
 from remuda.grid import Grid
 
 

@@ -9,21 +9,21 @@ from remuda.config.load import (
     suggest,
     validate,
 )
-from remuda.config.schema import (
-    AnyNetwork,
+from remuda.config.methods import (
     CellularSettings,
-    ClassDcganSettings,
     ClassParallelSettings,
-    Config,
-    DataSettings,
-    DcganSettings,
     GapSettings,
-    GranSettings,
     IndependentSettings,
-    MlpSettings,
-    ScoreSettings,
-    TrainingSettings,
 )
+from remuda.config.networks import (
+    AnyNetwork,
+    ClassDcganSettings,
+    DcganSettings,
+    GranSettings,
+    MlpSettings,
+)
+from remuda.config.schema import Config, DataSettings, ScoreSettings
+from remuda.config.training import TrainingSettings
 
 __all__ = [
     "DEFAULT_PRESET",

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from remuda.config.schema import Config, Settings
+from remuda.config.base import Settings
+from remuda.config.schema import Config
 from remuda.errors import ConfigError
 
 DEFAULT_PRESET = "quickstart"

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from remuda.config.schema import (
+from remuda.config.base import Settings
+from remuda.config.networks import (
     AnyNetwork,
     ClassDcganSettings,
     DcganSettings,
@@ -19,7 +20,6 @@ from remuda.config.schema import (
     LabelledSettings,
     MlpSettings,
     ResnetSettings,
-    Settings,
 )
 from remuda.networks.class_dcgan import CLASS_DCGAN
 from remuda.networks.conditional import judged, made

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from remuda.config.schema import ClassDcganSettings
+from remuda.config.networks import ClassDcganSettings
 from remuda.errors import ConfigError
 from remuda.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.networks.family import Family, Shape, leaky, normal_weights

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from remuda.config.schema import DcganSettings
+from remuda.config.networks import DcganSettings
 from remuda.errors import ConfigError
 from remuda.networks.family import Family, Shape, leaky, normal_weights
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from remuda.config.schema import Settings
+from remuda.config.base import Settings
 
 Shape = tuple[int, ...]
 S = TypeVar("S", bound=Settings)

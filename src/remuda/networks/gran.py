@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from remuda.config.schema import GranSettings
+from remuda.config.networks import GranSettings
 from remuda.networks.dcgan import check_square, discriminator, doubling, halving, stages
 from remuda.networks.family import Family, Shape, normal_weights
 

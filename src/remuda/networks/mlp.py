@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from remuda.config.schema import MlpSettings
+from remuda.config.networks import MlpSettings
 from remuda.errors import ConfigError
 from remuda.networks.family import Family, Shape, leaky, uniform_weights
 

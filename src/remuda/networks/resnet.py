@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-from remuda.config.schema import ResnetSettings
+from remuda.config.networks import ResnetSettings
 from remuda.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.networks.dcgan import check_square, stages
 from remuda.networks.family import Family, Shape, orthogonal_weights
