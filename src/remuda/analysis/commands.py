@@ -1,6 +1,6 @@
 """The commands that ask questions of runs: gam, ais, tsne, curves. Thin; the work is beside them.
 
-As in `cli.py`, what needs torch or matplotlib is imported inside the command that needs it.
+As in `cli`, what needs torch or matplotlib is imported inside the command that needs it.
 """
 
 from __future__ import annotations

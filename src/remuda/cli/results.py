@@ -1,0 +1,169 @@
+"""The commands about runs: sample, score, status, runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from remuda.analysis import commands as analysis
+from remuda.cli.options import DataDir, RunPath, own_command
+from remuda.errors import ConfigError
+
+app = typer.Typer()
+
+
+@app.command()
+def sample(
+    run: RunPath,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="how many samples")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    label: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="only of this label, by name or number; default: all, as in the data"),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="a .png sheet, or an .npy array")
+    ] = Path("samples.png"),
+) -> None:
+    """Draw samples of a finished run's ensemble into a picture or an array."""
+    if output.suffix not in (".png", ".npy"):
+        raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png, .npy")
+    from remuda import load
+    from remuda.files import write_atomically
+    from remuda.pictures import sheet
+
+    samples = load(run).sample(count, seed, label)
+    if output.suffix == ".png":
+        content = sheet(samples)
+    else:
+        import io
+
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.save(buffer, samples, allow_pickle=False)
+        content = buffer.getvalue()
+    write_atomically(output, content)
+    print(f"{count} samples in {output}")
+
+
+@app.command()
+def score(
+    run: RunPath,
+    metrics: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[METRIC]...",
+            help="fid, fid_logits, is, tvd, kid, pr (precision and recall), dc (density and "
+            "coverage); by default the first four, or fid and kid by Inception",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
+    real: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--real", min=20, help="real images at most: 60000, or 10000 by Inception"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    extractor: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="digits (28x28 grey images), cifar (32x32 colour images), inception or "
+            "inception-64 (any images); default: as in training"
+        ),
+    ] = None,
+    weights: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Inception-v3 as .npz or .safetensors; default: from the data folder"),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("-o", "--output", help="also draw the classes of data and samples: a .png"),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Score a finished run's ensemble against the data it was trained on.
+
+    Points with known modes are scored by how the samples cover them.
+    """
+    if output is not None:
+        analysis.check_png(output)
+    from remuda import api
+    from remuda.metrics import Coverage
+    from remuda.view import scoring
+
+    with scoring() as progress:
+        scores = api.score(
+            run,
+            metrics or (),
+            samples=count,
+            real=real,
+            seed=seed,
+            extractor=extractor,
+            weights=weights,
+            data_dir=data_dir,
+            progress=progress,
+        )
+    if isinstance(scores, Coverage):
+        analysis.show_coverage(run, scores, metrics, output)
+        return
+    # In the order they were asked for; the accuracy comes with the labels.
+    extra = ["accuracy"] if "accuracy" in scores.values else []
+    for line in scores.lines([*metrics, *extra] if metrics else None):
+        print(line)
+    if output is not None:
+        analysis.draw_classes(run, scores, output)
+
+
+@app.command()
+def status(run: RunPath) -> None:
+    """Show the workers of a run: where they are, what they do, when they were last heard."""
+    import dataclasses
+    import time
+
+    from rich.console import Console
+
+    from remuda.protocol import Watched
+    from remuda.store import RunFolder
+    from remuda.tables import workers_line, workers_table
+
+    found = RunFolder.open(run).status()
+    if found is None:
+        print(f"{run}: nobody is training here now; `{own_command()} runs` says how far it came")
+        return
+    age = max(0.0, time.time() - found["time"])
+    workers = [
+        dataclasses.replace(watched, heard=watched.heard + age)
+        for watched in map(Watched.from_json, found["workers"])
+    ]
+    print(f"round {found['completed']} of {found['rounds']} is complete, epoch {found['epoch']}")
+    console = Console()
+    console.print(workers_line(workers))
+    console.print(workers_table(workers, console.width))
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="the folder that holds the runs")] = Path("runs"),
+) -> None:
+    """List the runs in a folder: state, rounds, score."""
+    from remuda.store import find_runs
+    from remuda.summary import TITLES, summarise
+
+    found = find_runs(folder)
+    if not found:
+        print(f"no runs in {folder}; start one with: {own_command()} train")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in TITLES:
+        table.add_column(title, overflow="fold")
+    for run in found:
+        table.add_row(*map(Text, summarise(run)))
+    # A pipe has no width: one line per run there, for grep and the like.
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
