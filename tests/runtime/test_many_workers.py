@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.simulate import Fault, Plan, simulate, simulated_config
 from remuda.protocol import Patience
-from remuda.runtime import master
+from remuda.runtime import master, outcome
 from remuda.store import RunFolder
 
 ROUNDS = 3
@@ -20,7 +20,7 @@ BEAT = Patience(interval=0.1)
 @pytest.fixture(autouse=True)
 def _few_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred pictures would take longer than all the rest."""
-    monkeypatch.setattr(master, "MOST_SHEETS", 2)
+    monkeypatch.setattr(outcome, "MOST_SHEETS", 2)
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
@@ -90,7 +90,7 @@ def test_where_nobody_is_left_and_nobody_can_be_started_the_run_says_so(tmp_path
 def test_sheets_of_a_large_grid_show_some_of_its_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master, "MOST_SHEETS", 4)
+    monkeypatch.setattr(outcome, "MOST_SHEETS", 4)
     config = simulated_config("3x3", 1, tmp_path)
     simulate(config, Plan(0.01), BEAT, config.cells)
     names = sorted(path.stem for path in (tmp_path / "run" / "samples" / "round-000001").iterdir())

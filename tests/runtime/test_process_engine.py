@@ -19,7 +19,8 @@ from remuda.config import Config, load_config
 from remuda.methods import METHODS, Recipe
 from remuda.protocol import Patience, Verdict, Watched
 from remuda.runtime import Engine, Observer
-from remuda.runtime.master import MOST_QUESTIONS, Heartbeat, WorkerError
+from remuda.runtime.heartbeat import MOST_QUESTIONS, Heartbeat
+from remuda.runtime.master import WorkerError
 from remuda.store import RunFolder
 from tests.runs import Command, happenings, remuda, tiny, tree, write_data
 

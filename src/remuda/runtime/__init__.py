@@ -9,8 +9,9 @@ from remuda.config import Config
 from remuda.data import Dataset
 from remuda.runtime.engines import Engine, choose_engine, default_workers
 from remuda.runtime.initial import initial_parcels
-from remuda.runtime.master import Master, Result
+from remuda.runtime.master import Master
 from remuda.runtime.observer import Observer
+from remuda.runtime.outcome import Result
 from remuda.runtime.prepare import (
     Run,
     anchored,

@@ -9,22 +9,18 @@ seed, cell and round, they arrive where the undisturbed run would have.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from remuda.alarms import find_alarms
-from remuda.cell import ASSESSMENT, GENERATOR, Cell, generator_weights
+from remuda.cell import Cell
 from remuda.comm import LostResultsError, MasterComm
 from remuda.comm.messages import (
     Committed,
     Done,
     Failed,
     Finished,
-    GetStatus,
     Hello,
     Message,
     RunTask,
@@ -32,22 +28,16 @@ from remuda.comm.messages import (
     Status,
 )
 from remuda.config import AnyNetwork
-from remuda.ensemble import Ensemble, Member
 from remuda.errors import DamagedError, RemudaError, StoreError
-from remuda.files import write_atomically
-from remuda.methods import Recipe, RoundReport
-from remuda.metrics import Coverage, Scores
+from remuda.methods import RoundReport
 from remuda.parcels import Parcel
-from remuda.pictures import sheet
 from remuda.protocol import (
-    Costs,
     Patience,
     Seat,
     State,
     Survey,
     Verdict,
     Watched,
-    acceptance_rate,
     adopt,
     checkpoint_due,
     checkpoints_to_drop,
@@ -55,23 +45,20 @@ from remuda.protocol import (
     place,
     seats,
     sheet_due,
-    sum_costs,
     survey_hosts,
 )
+from remuda.runtime.heartbeat import Heartbeat
 from remuda.runtime.observer import Observer
+from remuda.runtime.outcome import Outcome, Result
 from remuda.runtime.prepare import Run
 from remuda.store import RunFolder, SavedCell
-from remuda.version import __version__
 
-SHEET_SAMPLES = 64
 START_SECONDS = 120.0
 STATUS_SECONDS = 2.0
 STATUS_SHARE = 0.05  # of the master's time, at most, goes into writing the status
 WATCH_SECONDS = 0.1  # between two looks at all workers
 LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
-MOST_QUESTIONS = 100  # unanswered; a pipe holds more than twice as many
 MOST_LOSSES = 20  # or as many as there were workers, for a lost node may take fifty at once
-MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
 MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
 # What restoring a cell from well-formed but foreign contents may raise.
@@ -82,54 +69,6 @@ class WorkerError(RemudaError):
     """Workers that could not be started, or kept failing."""
 
     exit_code = 4
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a finished run leaves."""
-
-    path: Path
-    picture: Path
-    ensemble: Ensemble
-    scores: Scores | Coverage | None
-    acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
-    seconds: float
-    costs: Costs
-
-
-class Heartbeat(threading.Thread):
-    """Asks every worker for its status in the background; the master's loop hears the answers."""
-
-    def __init__(
-        self, comm: MasterComm, interval: float, alive: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(name="heartbeat", daemon=True)
-        self._comm = comm
-        self._alive = alive  # told at every beat that the master lives
-        self._interval = interval
-        self._stopped = threading.Event()
-        self._unanswered: dict[int, int] = {}  # questions, by worker
-
-    def run(self) -> None:
-        number = 0
-        while not self._stopped.wait(self._interval):
-            number += 1
-            self._alive()
-            for worker in self._comm.workers():
-                # A busy master's workers are asked on, so that they know it lives; a stopped
-                # worker's line must never fill up and block us.
-                open_questions = self._unanswered.get(worker, 0)
-                if open_questions < MOST_QUESTIONS:
-                    self._unanswered[worker] = open_questions + 1
-                    self._comm.send(worker, GetStatus(number=number))
-
-    def answered(self, worker: int) -> None:
-        self._unanswered[worker] = 0
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self.is_alive():
-            self.join(timeout=5.0)
 
 
 @dataclass
@@ -157,6 +96,7 @@ class Master:
         self._run = run
         self._config = run.config
         self._folder = folder
+        self._outcome = Outcome(run, folder, self._parcels)
         self._comm = comm
         self._observer = observer
         self._patience = patience
@@ -201,7 +141,7 @@ class Master:
             except BaseException as error:
                 self._rescue(error)
                 raise
-            return self._finish()
+            return self._outcome.finish(self._completed)
         finally:
             try:
                 self._heartbeat.stop()
@@ -419,7 +359,7 @@ class Master:
 
     def _complete(self, round: int) -> None:
         run, rounds = self._config.run, self._config.rounds
-        recipe = self._reduce(round)
+        recipe = self._outcome.reduce(round)
         now = time.perf_counter()
         seconds, self._round_start = now - self._round_start, now
         self._folder.append_event(
@@ -432,7 +372,7 @@ class Master:
             }
         )
         if sheet_due(round, every=run.sheet_every, rounds=rounds):
-            self._draw_sheets(round, recipe)
+            self._outcome.draw_sheets(round, recipe)
         # Interrupted before this line, the round counts for nothing and is trained again;
         # after it, all that the round leaves is there.
         self._completed = round
@@ -448,10 +388,6 @@ class Master:
         if due:
             self._prune()  # only now, for nobody waits for it
         self._observer.completed(round, recipe, seconds)
-
-    def _reduce(self, round: int) -> Recipe:
-        """The best mixture after a round; what cells scored is all that it takes."""
-        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
 
     def _parcels(
         self, round: int, part: str = "", cells: Collection[int] | None = None
@@ -572,86 +508,3 @@ class Master:
         self._observer.watched(workers)
         spent = time.monotonic() - now
         self._status_due = now + max(STATUS_SECONDS, spent / STATUS_SHARE)
-
-    def _draw_sheets(self, round: int, recipe: Recipe) -> None:
-        for cell in range(0, self._config.cells, -(-self._config.cells // MOST_SHEETS)):
-            alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
-            self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
-        self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
-
-    def _sheet(self, ensemble: Ensemble) -> bytes:
-        return sheet(ensemble.sample(SHEET_SAMPLES, self._config.seed))
-
-    # -------------------------------------------------------------------------- the result
-
-    def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
-        members, dataset = sorted(recipe.weights), self._run.dataset
-        parcels = self._parcels(round, GENERATOR, members)
-        return Ensemble(
-            self._config.network,
-            dataset.shape,
-            tuple(
-                Member(
-                    parcel.cell,
-                    recipe.weights[parcel.cell],
-                    generator_weights(parcel),
-                    self._config.network_of(parcel.cell),
-                    parcel.meta["memory"].get("label", {}).get("index"),
-                )
-                for parcel in parcels.values()
-            ),
-            dataset.scale,
-            dataset.offset,
-            {
-                "run": self._config.name,
-                "method": self._config.method.name,
-                "data": dataset.name,
-                "rounds": round,
-                "seed": self._config.seed,
-                "chosen": recipe.reason,
-                "remuda": __version__,
-            },
-            self._run.labels,
-        )
-
-    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
-        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
-
-    def _modes_by_cell(self) -> dict[int, Any] | None:
-        """Every cell's own coverage, where modes are known: what a population is compared by."""
-        if self._run.judge is not None or self._run.dataset.modes is None:
-            return None
-        alone = (Recipe({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
-        found = (self._score(self._ensemble(recipe, self._completed)) for recipe in alone)
-        return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
-
-    def _finish(self) -> Result:
-        recipe = self._reduce(self._completed)
-        ensemble = self._ensemble(recipe, self._completed)
-        scores = self._score(ensemble)
-        acceptance = acceptance_rate(self._folder.iter_events())
-        costs = sum_costs(self._folder.iter_events())
-        # Of all legs of the run: each round was completed once.
-        seconds = sum(
-            event["seconds"]
-            for event in self._folder.iter_events()
-            if event["event"] == "population"
-        )
-        target = self._folder.ensemble_path
-        ensemble.save(target)
-        picture = target / "samples.png"
-        write_atomically(picture, self._sheet(ensemble))
-        self._folder.write_result(
-            {
-                "rounds": self._completed,
-                "seconds": round(seconds, 3),
-                "mixture": dict(recipe.weights),
-                "chosen": recipe.reason,
-                "acceptance": acceptance,
-                "scores": scores.to_json() if scores else None,
-                **costs.to_json(),
-                "modes_by_cell": self._modes_by_cell(),
-            }
-        )
-        self._folder.append_event({"event": "finished", "seconds": seconds})
-        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)

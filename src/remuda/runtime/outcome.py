@@ -1,0 +1,140 @@
+"""What a run has to show: the mixture after a round, its pictures, and at the end the result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from remuda.cell import ASSESSMENT, GENERATOR, generator_weights
+from remuda.ensemble import Ensemble, Member
+from remuda.files import write_atomically
+from remuda.methods import Recipe
+from remuda.metrics import Coverage, Scores
+from remuda.parcels import Parcel
+from remuda.pictures import sheet
+from remuda.protocol import Costs, acceptance_rate, sum_costs
+from remuda.runtime.prepare import Run
+from remuda.store import RunFolder
+from remuda.version import __version__
+
+SHEET_SAMPLES = 64
+MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves."""
+
+    path: Path
+    picture: Path
+    ensemble: Ensemble
+    scores: Scores | Coverage | None
+    acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
+    seconds: float
+    costs: Costs
+
+
+class Parcels(Protocol):
+    """Where the parcels of a round are, of all cells or of these, whole or the part so named."""
+
+    def __call__(
+        self, round: int, part: str = "", cells: Collection[int] | None = None
+    ) -> Mapping[int, Parcel]: ...
+
+
+class Outcome:
+    """Makes mixtures, pictures and the result of what the cells have published."""
+
+    def __init__(self, run: Run, folder: RunFolder, parcels: Parcels) -> None:
+        self._run = run
+        self._config = run.config
+        self._folder = folder
+        self._parcels = parcels
+
+    def reduce(self, round: int) -> Recipe:
+        """The best mixture after a round; what cells scored is all that it takes."""
+        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
+
+    def draw_sheets(self, round: int, recipe: Recipe) -> None:
+        for cell in range(0, self._config.cells, -(-self._config.cells // MOST_SHEETS)):
+            alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
+            self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
+        self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
+
+    def _sheet(self, ensemble: Ensemble) -> bytes:
+        return sheet(ensemble.sample(SHEET_SAMPLES, self._config.seed))
+
+    def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
+        members, dataset = sorted(recipe.weights), self._run.dataset
+        parcels = self._parcels(round, GENERATOR, members)
+        return Ensemble(
+            self._config.network,
+            dataset.shape,
+            tuple(
+                Member(
+                    parcel.cell,
+                    recipe.weights[parcel.cell],
+                    generator_weights(parcel),
+                    self._config.network_of(parcel.cell),
+                    parcel.meta["memory"].get("label", {}).get("index"),
+                )
+                for parcel in parcels.values()
+            ),
+            dataset.scale,
+            dataset.offset,
+            {
+                "run": self._config.name,
+                "method": self._config.method.name,
+                "data": dataset.name,
+                "rounds": round,
+                "seed": self._config.seed,
+                "chosen": recipe.reason,
+                "remuda": __version__,
+            },
+            self._run.labels,
+        )
+
+    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
+        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
+
+    def _modes_by_cell(self, last: int) -> dict[int, Any] | None:
+        """Every cell's own coverage, where modes are known: what a population is compared by."""
+        if self._run.judge is not None or self._run.dataset.modes is None:
+            return None
+        alone = (Recipe({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
+        found = (self._score(self._ensemble(recipe, last)) for recipe in alone)
+        return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
+
+    def finish(self, last: int) -> Result:
+        """Reduce, score and write down what the run came to with its last round."""
+        recipe = self.reduce(last)
+        ensemble = self._ensemble(recipe, last)
+        scores = self._score(ensemble)
+        acceptance = acceptance_rate(self._folder.iter_events())
+        costs = sum_costs(self._folder.iter_events())
+        # Of all legs of the run: each round was completed once.
+        seconds = sum(
+            event["seconds"]
+            for event in self._folder.iter_events()
+            if event["event"] == "population"
+        )
+        target = self._folder.ensemble_path
+        ensemble.save(target)
+        picture = target / "samples.png"
+        write_atomically(picture, self._sheet(ensemble))
+        self._folder.write_result(
+            {
+                "rounds": last,
+                "seconds": round(seconds, 3),
+                "mixture": dict(recipe.weights),
+                "chosen": recipe.reason,
+                "acceptance": acceptance,
+                "scores": scores.to_json() if scores else None,
+                **costs.to_json(),
+                "modes_by_cell": self._modes_by_cell(last),
+            }
+        )
+        self._folder.append_event({"event": "finished", "seconds": seconds})
+        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)
