@@ -6,7 +6,8 @@
 Relabels the images of a data set (digits, or CIFAR-10 with --data cifar10) into groups of equal
 size and trains one small GAN per group, on a fixed number of workers; or, with --match-workers, as
 many labels as workers, from one to the number of cores. Prints the median seconds of training per
-cell-round, and the wall seconds per round and label of a worker.
+cell-round and the wall seconds per round and label of a worker, the least of interleaved repeats,
+and both as ratios to the first row.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import dataclasses
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
@@ -39,7 +41,13 @@ def grouped(dataset: Dataset, labels: int, each: int) -> Dataset:
     )
 
 
-def measure(dataset: Dataset, labels: int, workers: int, arguments: argparse.Namespace) -> None:
+def cell_round(
+    dataset: Dataset, labels: int, workers: int, arguments: argparse.Namespace
+) -> tuple[float, float]:
+    """Median seconds of training per cell-round, and wall seconds per round and label of a worker.
+
+    The first round warms up and does not count.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         config = load_config(
             "class-parallel-mnist",
@@ -54,17 +62,14 @@ def measure(dataset: Dataset, labels: int, workers: int, arguments: argparse.Nam
                 "run.checkpoint_every=1000",
             ],
         )
-        engine = Engine("process", workers) if workers > 1 else Engine("local")
+        # One worker is a process too, so that only the number differs.
         data = grouped(dataset, labels, arguments.each)
-        result = runtime.train(config, dataset=data, engine=engine)
+        result = runtime.train(config, dataset=data, engine=Engine("process", workers))
         events = RunFolder.open(result.path).events()
-    training = [event["seconds"]["train"] for event in events if event["event"] == "round"]
-    wall = result.seconds / arguments.rounds / (labels / workers)
-    print(
-        f"{labels:4} labels, {workers} workers: median {statistics.median(training):.3f} s per "
-        f"cell-round, {wall:.3f} s per round and label of a worker",
-        flush=True,
-    )
+    later = [event for event in events if event.get("round", 0) > 1]
+    training = [event["seconds"]["train"] for event in later if event["event"] == "round"]
+    rounds = [event["seconds"] for event in later if event["event"] == "population"]
+    return statistics.median(training), statistics.median(rounds) / (labels / workers)
 
 
 def main() -> None:
@@ -75,16 +80,31 @@ def main() -> None:
     parser.add_argument("--match-workers", action="store_true", help="as many labels as workers")
     parser.add_argument("--each", type=int, default=100, help="images per label")
     parser.add_argument("--width", type=int, default=16, help="of the networks")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
     settings = load_config("class-parallel-mnist", [f"data={arguments.data}"]).data
     dataset = load_dataset(settings)
     if arguments.match_workers:
-        for workers in range(1, arguments.workers + 1):
-            measure(dataset, workers, workers, arguments)
+        sizes = [(workers, workers) for workers in range(1, arguments.workers + 1)]
     else:
-        for labels in arguments.labels:
-            measure(dataset, labels, arguments.workers, arguments)
+        sizes = [(labels, arguments.workers) for labels in arguments.labels]
+    found: dict[tuple[int, int], list[tuple[float, float]]] = {size: [] for size in sizes}
+    for number in range(arguments.repeat):
+        for size in sizes:
+            found[size].append(cell_round(dataset, *size, arguments))
+            print(
+                f"\r{number + 1} of {arguments.repeat}, {size[0]} labels", end="", file=sys.stderr
+            )
+    print(file=sys.stderr)
+    print("labels  workers  s per cell-round    ratio  s per round and label    ratio")
+    least = {size: tuple(map(min, zip(*pairs, strict=True))) for size, pairs in found.items()}
+    first = least[sizes[0]]
+    for (labels, workers), (training, wall) in least.items():
+        print(
+            f"{labels:6}  {workers:7}  {training:16.4f}  {training / first[0]:7.3f}"
+            f"  {wall:21.4f}  {wall / first[1]:7.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ def spread(options: argparse.Namespace) -> None:
             f"{members:7}   {shown(found[members]):>26}   {shown(list(map(late_gap, costs))):>28}"
         )
         first = costs[0]
-        curves.append(Curve(f"{members} members", first.rounds, first.train, first.validation))
+        name = "single GAN" if members == 1 else f"GAP{members}"
+        curves.append(Curve(name, first.rounds, first.train, first.validation))
     (options.out / "results.json").write_text(json.dumps(found, indent=2) + "\n")
     (options.out / "curves.png").write_bytes(learning_curves(curves))
 
