@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def test_without_a_label_they_come_in_their_shares_and_are_told(by_label: Ensemb
     found = labels.bincount() / 4000
     assert torch.allclose(found, torch.tensor([0.5, 0.3, 0.2]), atol=0.03)
     assert torch.equal(samples, by_label.draw(4000))
+
+
+def test_the_labels_that_can_be_asked_for_are_those_that_members_make(by_label: Ensemble) -> None:
+    assert by_label.known_labels == dict(enumerate(NAMES))
+    last = dataclasses.replace(by_label.members[-1], weight=1.0)
+    alone = dataclasses.replace(by_label, members=(last,))
+    assert list(alone.known_labels) == [last.label]
+    assert dataclasses.replace(by_label, labels=None).known_labels == {}
 
 
 def test_labels_survive_the_file_and_the_card_lists_them(

@@ -38,6 +38,18 @@ def test_a_sheet_is_about_square_without_a_wish() -> None:
     assert opened(sheet(flat(0.5))).size == (60, 60)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rows_have_their_names_to_the_left(channels: int) -> None:
+    images = flat(0.0, 0.2, 0.4, 0.6, channels=channels)
+    plain = np.asarray(opened(sheet(images, columns=2)))
+    named = np.asarray(opened(sheet(images, columns=2, names=["cat", "aeroplane"])))
+    margin = named.shape[1] - plain.shape[1]
+    assert np.array_equal(named[:, margin:], plain)
+    rows = np.split(named[:, :margin], 2)
+    inks = [int((row > 96).sum()) for row in rows]
+    assert inks[1] > inks[0] > 0
+
+
 def test_colours_keep_their_places() -> None:
     image = np.zeros((1, 3, 64, 64), np.float32)
     image[0, 0] = 1.0

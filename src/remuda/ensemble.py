@@ -103,7 +103,8 @@ class Ensemble:
         # Members with equal networks share a draw, of which each takes its rows.
         noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
         samples = torch.empty(count, *self.shape)
-        for place, network in enumerate(self.networks()):
+        for place in np.unique(picks).tolist():
+            network = self._network(self.members[place])
             latent = noise[self.network_of(self.members[place])]
             own_rows = torch.from_numpy(np.flatnonzero(picks == place))
             for part in torch.split(own_rows, _CHUNK):
@@ -111,6 +112,12 @@ class Ensemble:
                 with torch.no_grad():
                     samples[part] = made(network, latent[part], told)
         return samples, labels
+
+    @property
+    def known_labels(self) -> dict[int, str]:
+        """The labels that samples can be asked for by, with their names."""
+        names = enumerate(self.labels.names if self.labels else ())
+        return {label: name for label, name in names if self._weights(label).any()}
 
     def _find_label(self, label: int | str) -> int:
         if self.labels is None:
@@ -153,13 +160,13 @@ class Ensemble:
 
     def networks(self) -> list[nn.Module]:
         """The members' generators, in eval mode and in their order."""
-        found = []
-        for member in self.members:
-            network = generator_skeleton(self.network_of(member), self.shape)
-            # The network takes the tensors themselves; sampling, in eval mode, changes none.
-            network.load_state_dict(dict(member.state), assign=True)
-            found.append(network.eval())
-        return found
+        return [self._network(member) for member in self.members]
+
+    def _network(self, member: Member) -> nn.Module:
+        network = generator_skeleton(self.network_of(member), self.shape)
+        # The network takes the tensors themselves; sampling, in eval mode, changes none.
+        network.load_state_dict(dict(member.state), assign=True)
+        return network.eval()
 
     # -------------------------------------------------------------------------- files
 

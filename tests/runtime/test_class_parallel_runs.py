@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from remuda import load, runtime
 from remuda.config import load_config
@@ -86,6 +87,12 @@ def test_the_grid_in_the_run_folder_is_that_of_the_labels(undisturbed: Path) -> 
     rounds = [event for event in happenings(undisturbed) if event["event"] == "round"]
     assert {event["images"] for event in rounds if event["cell"] in (0, 3)} == {4 * COUNTS[0]}
     assert {event["images"] for event in rounds if event["cell"] in (2, 5)} == {4 * 6}
+
+
+def test_the_picture_has_a_row_of_each_label(undisturbed: Path) -> None:
+    with Image.open(undisturbed / "ensemble" / "samples.png") as picture:
+        assert picture.height == len(COUNTS) * 58 + 2
+        assert picture.width > 10 * 58 + 2
 
 
 def test_labels_are_drawn_in_the_shares_of_the_data(undisturbed: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from remuda.cell import ASSESSMENT, GENERATOR, generator_weights
 from remuda.ensemble import Ensemble, Member
 from remuda.files import write_atomically
@@ -20,6 +22,8 @@ from remuda.store import RunFolder
 from remuda.version import __version__
 
 SHEET_SAMPLES = 64
+ROW_SAMPLES = 10  # of a label
+MOST_ROWS = 20
 MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
 
 
@@ -64,7 +68,12 @@ class Outcome:
         self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
 
     def _sheet(self, ensemble: Ensemble) -> bytes:
-        return sheet(ensemble.sample(SHEET_SAMPLES, self._config.seed))
+        """Samples as a picture; where there are labels to choose from, a row of each."""
+        seed, labels = self._config.seed, dict([*ensemble.known_labels.items()][:MOST_ROWS])
+        if len(labels) < 2 or not self._run.dataset.is_images:
+            return sheet(ensemble.sample(SHEET_SAMPLES, seed))
+        rows = [ensemble.sample(ROW_SAMPLES, seed, label) for label in labels]
+        return sheet(np.concatenate(rows), ROW_SAMPLES, list(labels.values()))
 
     def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
         members, dataset = sorted(recipe.weights), self._run.dataset
