@@ -23,7 +23,7 @@ from remuda import runtime
 from remuda.config import load_config
 from remuda.data import load_dataset
 from remuda.metrics import load_extractor
-from remuda.runtime import Engine, choose_engine
+from remuda.runtime import Engine
 
 ARMS = {
     "dcgan": "dcgan-{}",
@@ -65,12 +65,14 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
     classes = len(load_dataset(config.data).label_names)
     cells = classes if config.method.name == "class_parallel" else 1
     batches = arguments.images // (cells * config.training.batch_size)
+    if batches == 0:
+        raise SystemExit(f"--images {arguments.images}: no batch for each of {cells} GANs")
     rounds = min(arguments.rounds, batches)
     overrides += [f"rounds={rounds}", f"training.batches_per_round={batches // rounds}"]
     if arm == "wclass":
         overrides.append(f"training.learning_rate={arguments.critic_rate}")
     config = load_config(preset, overrides)
-    engine = choose_engine(arguments.engine, None, config) if arguments.engine else Engine()
+    engine = Engine(arguments.engine)
     started = time.perf_counter()
     result = runtime.train(config, engine=engine)
     seconds = time.perf_counter() - started
@@ -115,7 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--engine", default="", help="auto, local or process; default: local")
+    parser.add_argument("--engine", choices=("local", "process", "auto"), default="local")
     parser.add_argument("--keep", type=Path, help="keep the run folders here")
     return parser.parse_args()
 

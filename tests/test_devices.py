@@ -12,6 +12,7 @@ from remuda.config import validate
 from remuda.config.schema import DeviceSettings
 from remuda.devices import Devices
 from remuda.errors import ConfigError
+from remuda.runtime import Run
 from tests.tiny import gan_tensors, labelled, same, tiny_cell, tiny_config, tiny_dataset
 
 
@@ -81,9 +82,27 @@ def test_samples_and_parcels_come_home() -> None:
     assert len(watched.at["home"]) == 1 + len(tensors)  # type: ignore[attr-defined]
 
 
-def test_networks_and_moments_live_where_they_should() -> None:
+def test_each_network_is_put_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two names for the processor stand for two devices."""
+    places = Devices(torch.device("cpu"), torch.device("cpu", 0))
+    monkeypatch.setattr(Devices, "of", lambda _: places)
+    moved: list[tuple[nn.Module, torch.device]] = []
+    move = nn.Module.to
+
+    def spy(module: nn.Module, device: torch.device) -> nn.Module:
+        moved.append((module, device))
+        return move(module, device)
+
+    monkeypatch.setattr(nn.Module, "to", spy)
     cell = tiny_cell(tiny_config(**SETTINGS), tiny_dataset())
-    assert cell.devices == Devices(torch.device("cpu"), torch.device("cpu"))
+    assert moved == [
+        (cell.gan.generator.network, places.generator),
+        (cell.gan.discriminator.network, places.discriminator),
+    ]
+
+
+def test_moments_live_with_their_weights() -> None:
+    cell = tiny_cell(tiny_config(**SETTINGS), tiny_dataset())
     cell.train(cell.gan)
     twin = cell.gan.generator.clone()
     for parameter in twin.network.parameters():
@@ -97,10 +116,17 @@ def test_a_device_that_is_not_here_is_named() -> None:
         Devices.of(DeviceSettings(discriminator=name))
 
 
+def test_a_missing_device_is_refused_before_anything_is_written() -> None:
+    name = f"cuda:{torch.cuda.device_count()}"
+    config = tiny_config(**SETTINGS, devices={"generator": name})
+    with pytest.raises(ConfigError, match=rf"devices.generator={name}: there is no such"):
+        Run.prepare(config, tiny_dataset())
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"devices": {"generator": "gpu7"}}, r"devices\.generator=gpu7"),
+        ({"devices": {"generator": "gpu7"}}, r"devices\.generator=gpu7.*allowed: cpu, mps, cuda"),
         ({"devices": {"generator": "cuda:0"}}, "cellular evaluation is for the processor"),
     ],
 )

@@ -156,6 +156,12 @@ def test_self_attention_starts_as_nothing_and_adds_few_weights(family: str) -> N
     assert torch.equal(extra[0](x), x)
 
 
+@pytest.mark.parametrize("side", [8, 16, 32])
+def test_residual_networks_attend_at_every_size(side: int) -> None:
+    network = build_generator(settings("resnet", attention=True), (1, side, side), stream())
+    assert sum(isinstance(layer, SelfAttention) for layer in network.modules()) == 1
+
+
 def test_self_attention_equals_plain_loops() -> None:
     layer = SelfAttention(16)
     with torch.no_grad():

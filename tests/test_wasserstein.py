@@ -6,9 +6,13 @@ the critic closes it.
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from remuda.cell import Cell
+from remuda.config import load_config
+from remuda.data import load_dataset
 from remuda.objectives import clip_weights, discriminator_loss, generator_loss, gradient_penalty
 
 SHIFT = torch.tensor([0.6, 0.8])  # one apart
@@ -91,3 +95,20 @@ def test_with_clipping_the_generator_sets_out_towards_the_real_points() -> None:
     game.train_critic(100, clip=0.05)
     game.train_mean()
     assert bool((game.mean > 0).all())
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100"])
+def test_the_critics_of_the_presets_reach_their_generators(data: str) -> None:
+    """Clipped weights and batch norm in turn once left gradients of 1e-12 after a few batches."""
+    overrides = ["data=digits", "data.limit=200", "network.width=16", "training.batch_size=10"]
+    config = load_config(f"wclass-{data}", [*overrides, "training.batches_per_round=40"])
+    dataset = load_dataset(config.data)
+    assert dataset.labels is not None
+    cell = Cell(0, config, dataset, torch.nonzero(dataset.labels == 3).flatten(), None, round=1)
+    weights = cell.gan.generator.network.parameters()
+    before = [weight.detach().clone() for weight in weights]
+    losses = cell.train(cell.gan)
+    after = cell.gan.generator.network.parameters()
+    moved = max(float((new - old).abs().max()) for new, old in zip(after, before, strict=True))
+    assert moved > 1e-3
+    assert losses.discriminator < -0.01  # it tells real from made

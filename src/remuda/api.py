@@ -112,8 +112,6 @@ def score(
     seen = torch.unique(torch.cat(run.views))
     chosen = seen[spread(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
     images, labels = ensemble.draw_labelled(samples, seed)
-    automatic = config.score.model_copy(update={"extractor": "auto"})
-    knows_them = extractor_for(automatic, config.data.source, ensemble.shape) is network
     return evaluate(
         network,
         images,
@@ -122,7 +120,7 @@ def score(
         seed=seed,
         cache=cache_dir() / "features" if slow else None,
         progress=progress,
-        labels=labels if knows_them else None,
+        labels=labels if run.knows_labels(network) else None,
     )
 
 

@@ -180,6 +180,7 @@ class Cell:
         settings = self.training
         generator, discriminator = gan.generator, gan.discriminator
         batches = self._batches()
+        before = (self.round - 1) * len(batches)  # of earlier rounds
         draws = self.choices("opponents").integers(
             [len(rivals.generators) + 1, len(rivals.discriminators) + 1], size=(len(batches), 2)
         )
@@ -211,7 +212,7 @@ class Cell:
                 if settings.objective == "wasserstein" and settings.lipschitz == "clip":
                     clip_weights(discriminator.network, settings.clip)
                 discriminator_losses.append(loss.detach())
-            if (number + 1) % settings.n_critic == 0:
+            if (before + number + 1) % settings.n_critic == 0:
                 judge = generator_opponents[draws[number, 1]]
                 fake = blur(self._made(generator.network, len(real), noise, labels))
                 fake_logits, surprise = self._judged(judge, augment(fake), labels)

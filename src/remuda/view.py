@@ -57,8 +57,6 @@ class View(Observer):
         self.unit = "images" if run.dataset.is_images else "points"
         self._say(describe(run))
         self._say(f"run folder {path}")
-        for warning in run.warnings:
-            self.warned(warning)
         if round:
             self._say(f"continuing after round {round}")
 

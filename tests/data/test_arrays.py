@@ -145,6 +145,15 @@ def test_npz_is_read_under_the_usual_keys(tmp_path: Path, key: str, label_key: s
     )
 
 
+def test_labels_may_be_words(tmp_path: Path) -> None:
+    images = np.zeros((4, 8, 8), np.uint8)
+    np.savez(tmp_path / "named.npz", x=images, y=np.array(["dog", "cat", "dog", "ant"]))
+    found = load(str(tmp_path / "named.npz"))
+    assert found.label_names == ("ant", "cat", "dog")
+    assert found.labels is not None
+    assert found.labels.tolist() == [2, 1, 2, 0]
+
+
 def test_npy_is_read_whatever_its_name(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", UNIT)
     (tmp_path / "a.npy").rename(tmp_path / "b.array")

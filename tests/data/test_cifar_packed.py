@@ -60,6 +60,14 @@ def test_unpacking_happens_once(packed: Path, monkeypatch: pytest.MonkeyPatch) -
     assert load("cifar10", dir=str(packed)).fingerprint == first.fingerprint
 
 
+def test_a_batch_that_was_missing_is_found_when_it_comes(packed: Path) -> None:
+    late = (packed / "data_batch_3.webp").rename(packed / "later")
+    with pytest.raises(DataError, match="data_batch_3"):
+        load("cifar10", dir=str(packed))
+    late.rename(packed / "data_batch_3.webp")
+    assert len(load("cifar10", dir=str(packed))) == 20
+
+
 def test_many_at_once_find_one_whole_folder_and_leave_nothing_else(packed: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = set(pool.map(lambda _: cifar_packed.unpacked(packed), range(8)))

@@ -16,14 +16,14 @@ from remuda.store import RunFolder
 from tests import faults
 from tests.runs import Command, happenings, remuda, tiny, tree
 
-COUNTS = (4, 11, 30)  # of the labels; a batch is 6
+COUNTS = (4, 11, 30)  # of the labels 1, 2 and 3; a batch is 6
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "unequal.npz"
     rng = np.random.default_rng(0)
-    labels = rng.permutation(np.repeat(np.arange(len(COUNTS)), COUNTS))
+    labels = rng.permutation(np.repeat(np.arange(len(COUNTS)) + 1, COUNTS))
     np.savez(path, x=rng.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8), y=labels)
     return path
 
@@ -46,7 +46,7 @@ def words(data: Path, run: Path) -> list[str]:
         "training.optimiser=rmsprop",
         "training.n_critic=2",
         "training.augment=[translation, cutout, colour]",
-        "run.sheet_every=0",
+        "run.sheet_every=4",
     ]
 
 
@@ -87,6 +87,19 @@ def test_the_grid_in_the_run_folder_is_that_of_the_labels(undisturbed: Path) -> 
     rounds = [event for event in happenings(undisturbed) if event["event"] == "round"]
     assert {event["images"] for event in rounds if event["cell"] in (0, 3)} == {4 * COUNTS[0]}
     assert {event["images"] for event in rounds if event["cell"] in (2, 5)} == {4 * 6}
+
+
+def test_every_label_has_a_sheet(undisturbed: Path) -> None:
+    found = {path.name for path in (undisturbed / "samples" / "round-000004").iterdir()}
+    sheets = {f"label-{place:04d}-{place + 1}.png" for place in range(len(COUNTS))}
+    assert found == {"mixture.png", *sheets}
+
+
+def test_small_labels_are_in_the_events(undisturbed: Path) -> None:
+    (started,) = (e for e in RunFolder(undisturbed).iter_events() if e["event"] == "started")
+    assert [text.split(":")[0] for text in started["warnings"]] == [
+        f"cell {cell} sees 4 items, fewer than training.batch_size=6 (label 1)" for cell in (0, 3)
+    ]
 
 
 def test_the_picture_has_a_row_of_each_label(undisturbed: Path) -> None:

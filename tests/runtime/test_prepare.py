@@ -63,11 +63,12 @@ def test_evenly_spread_indices_are_distinct_and_reach_the_end() -> None:
     assert spread(5, 10).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_critic_that_trains_more_often_than_a_round_has_batches_is_refused() -> None:
+def test_a_critic_that_would_never_let_its_generator_train_is_refused() -> None:
     data = dataset_from_array(np.zeros((40, 28, 28), np.uint8))
     training = {"batch_size": 10, "n_critic": 5}
     with pytest.raises(ConfigError, match=r"training.n_critic=5: larger than the 4 batches"):
-        Run.prepare(config(training=training), data)
+        Run.prepare(config(training=training, rounds=1), data)
+    Run.prepare(config(training=training, rounds=2), data)
 
 
 def test_code_changes_the_grid_through_the_configuration() -> None:

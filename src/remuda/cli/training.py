@@ -84,7 +84,7 @@ def train(
     with _watched(plain or session is not None) as view:
         from remuda import runtime
 
-        how = runtime.choose_engine(engine, count, chosen, session)
+        how = runtime.choose_engine(engine, count, session)
         result = runtime.train(chosen, view, engine=how)
     _show(result)
 
@@ -117,7 +117,7 @@ def resume(
         from remuda import runtime
         from remuda.store import RunFolder
 
-        chosen = runtime.choose_engine(engine, count, RunFolder.open(run).config(), session)
+        chosen = runtime.choose_engine(engine, count, session)
         result = runtime.resume(run, view, data_dir, engine=chosen)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")

@@ -7,10 +7,11 @@ declared.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from remuda.config.base import Settings
 from remuda.config.grid import GridSettings, Neighbourhood
@@ -30,8 +31,6 @@ from remuda.config.networks import (
 )
 from remuda.config.training import MemberSettings, TrainingSettings
 from remuda.errors import ConfigError
-
-_DEVICE = r"^(cpu|mps|cuda(:[0-9]+)?)$"
 
 
 class DataSettings(Settings):
@@ -133,9 +132,16 @@ class DeviceSettings(Settings):
     """Where the two networks of a cell live."""
 
     generator: str = Field(
-        "cpu", pattern=_DEVICE, description="device of the generator: cpu, cuda, cuda:0, ..., mps"
+        "cpu", description="device of the generator: cpu, cuda, cuda:0, ..., mps"
     )
-    discriminator: str = Field("cpu", pattern=_DEVICE, description="device of the discriminator")
+    discriminator: str = Field("cpu", description="device of the discriminator")
+
+    @field_validator("*")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", name):
+            raise ValueError("no device; allowed: cpu, mps, cuda, cuda:0, cuda:1, ...")
+        return name
 
 
 class RunSettings(Settings):
@@ -230,6 +236,11 @@ class Config(Settings):
             raise ValueError(
                 f"data.view={self.data.view}: under method=class_parallel a cell sees one label; "
                 "allowed: all"
+            )
+        if self.data.validation:
+            raise ValueError(
+                f"data.validation={self.data.validation} holds out items of all labels, and under "
+                "method=class_parallel a discriminator knows one; allowed: 0"
             )
         if self.grid.schedule or self.grid.neighbourhood == "table":
             raise ValueError(

@@ -53,8 +53,10 @@ def unpacked(folder: Path) -> Path:
     It appears whole and under its final name, so several processes may ask at the same time.
     """
     labels = _labels(folder / INDEX)
-    # By content: a changed index, or another folder of the same name, is another cache entry.
-    key = hashlib.sha256(read_bytes(folder / INDEX)).hexdigest()[:16]
+    # By content: a changed index, a batch added later, or another folder of the same name, is
+    # another cache entry.
+    names = packed_names(folder)
+    key = hashlib.sha256(read_bytes(folder / INDEX) + ",".join(names).encode()).hexdigest()[:16]
     target = cache_dir() / f"cifar10-{key}"
     if target.is_dir():
         return target
@@ -65,7 +67,7 @@ def unpacked(folder: Path) -> Path:
     except OSError as error:
         raise DataError(f"{target}: cannot be written: {error.strerror or error}") from None
     try:
-        for name in packed_names(folder):
+        for name in names:
             _check(folder, name, content := _records(folder, name, labels))
             (unfinished / f"{name}.bin").write_bytes(content)
         (unfinished / "batches.meta.txt").write_text(_names(folder))

@@ -22,7 +22,7 @@ def check_labels(
     if len(labels) != items:
         raise DataError(f"{where}: {len(labels)} labels for {items} items")
     if labels.dtype.kind not in "iu":
-        raise DataError(f"{where}: labels are {labels.dtype}; expected integers")
+        raise DataError(f"{where}: labels are {labels.dtype}; expected integers or words")
     wrong = labels < 0 if classes is None else (labels < 0) | (labels >= classes)
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -45,10 +45,11 @@ def find_label(label: int | str | None, names: Sequence[str], key: str, owner: s
 def class_labels(
     labels: npt.NDArray[Any], items: int, where: str | Path
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Labels of a file without names: indices, and the file's own numbers as the names.
+    """Labels as they stand in a file, numbers or words: indices, and these as the names.
 
     Numbers that do not occur get no class, so labels 1 to 15 are 15 classes and not 16.
     """
-    check_labels(labels, items, where)
-    numbers, indices = np.unique(labels, return_inverse=True)
-    return indices.astype(np.int64), tuple(str(number) for number in numbers)
+    named = labels.dtype.kind == "U"
+    check_labels(np.zeros(labels.shape, np.int64) if named else labels, items, where)
+    found, indices = np.unique(labels, return_inverse=True)
+    return indices.astype(np.int64), tuple(str(label) for label in found)

@@ -10,6 +10,7 @@ kept.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -74,6 +75,19 @@ class ClassParallel(Method):
         grid = config.grid.model_copy(update={"shape": shape})
         return config.model_copy(update={"grid": grid})
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        super().check(shape)
+        if self.settings.within is None:
+            return
+        for cell in range(self._labels, self.config.cells):
+            own, other = (self.config.network_of(one) for one in (cell % self._labels, cell))
+            if own != other:
+                raise ConfigError(
+                    f"members: the networks of cells {cell % self._labels} and {cell}, replicas of "
+                    f"one label, differ, and method.within={self.settings.within.name} exchanges "
+                    "them; allowed: equal ones, or method.within=null"
+                )
+
     def label_shares(self, dataset: Dataset) -> list[float]:
         given = self.settings.prior
         return list(given) if given is not None else super().label_shares(dataset)
@@ -105,33 +119,44 @@ class ClassParallel(Method):
             assert cell.judge is not None
             chosen = cell.view[spread(len(cell.view), REAL_SAMPLES)]
             items = cell.dataset.items[chosen]
-            self._judges[label] = Judge(cell.judge.extractor, items, cell.judge.metric)
+            self._judges[label] = Judge(cell.judge.extractor, items, _within_a_label(cell.judge))
         return self._judges[label]
 
     def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
-        """The best replica of every label, with the label's share p(y)."""
-        best = [
-            min(cells, key=lambda cell: (self._loss(parcels[cell]), cell))
-            for label in range(self._labels)
-            if (cells := [cell for cell in sorted(parcels) if self.label(cell) == label])
-        ]
-        items = [float(parcels[cell].meta["memory"]["label"]["items"]) for cell in best]
+        """The best replica of every label, or all where nothing scores them, in shares p(y)."""
+        assessed = {cell: parcel_assessment(parcel) for cell, parcel in parcels.items()}
+        scores = {cell: found.score for cell, found in assessed.items() if found is not None}
+        scored = len(scores) == len(parcels)
+        rows = self._rows(parcels)
+        items = [float(parcels[row[0]].meta["memory"]["label"]["items"]) for row in rows]
         shares = self.settings.prior or items
-        weights = {cell: share / sum(shares) for cell, share in zip(best, shares, strict=True)}
-        found = [parcel_assessment(parcels[cell]) for cell in best]
-        assessed = [part for part in found if part is not None]
+        weights: dict[int, float] = {}
+        for row, share in zip(rows, shares, strict=True):
+            kept = [min(row, key=lambda cell: (_or_worst(scores[cell]), cell))] if scored else row
+            weights |= {cell: share / sum(shares) / len(kept) for cell in kept}
         verdict = None
-        if judge is not None and len(assessed) == len(best):
-            verdict = judge.mixture(assessed, list(weights.values()))
+        if judge is not None and scored:
+            parts = [found for cell in weights if (found := assessed[cell]) is not None]
+            verdict = judge.mixture(parts, list(weights.values()))
+        which = "the best generator" if scored and self.settings.replicas > 1 else "the generators"
         origin = "given" if self.settings.prior else "those of the data"
-        return Recipe(weights, verdict, f"one generator per label, in shares that are {origin}")
+        return Recipe(weights, verdict, f"{which} of each label, in shares that are {origin}")
 
-    def _loss(self, parcel: Parcel) -> float:
-        found = parcel_assessment(parcel)
-        if found is None:
-            return 0.0
-        better_is_more = self.config.score.metric in HIGHER_IS_BETTER
-        return -found.score if better_is_more else found.score
+    def _rows(self, parcels: Mapping[int, Parcel]) -> list[list[int]]:
+        """The cells of each label."""
+        rows: dict[int, list[int]] = {}
+        for cell in sorted(parcels):
+            rows.setdefault(self.label(cell), []).append(cell)
+        return [rows[label] for label in sorted(rows)]
+
+
+def _within_a_label(judge: Judge) -> str:
+    """What ranks samples of one label: inception score would praise those of many."""
+    return "fid" if judge.metric in HIGHER_IS_BETTER else judge.metric
+
+
+def _or_worst(score: float) -> float:
+    return math.inf if math.isnan(score) else score
 
 
 class GapAmong(Gap):

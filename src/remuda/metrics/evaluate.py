@@ -29,6 +29,7 @@ from remuda.metrics.neighbours import (
 from remuda.metrics.scores import (
     SampleStatistics,
     Scores,
+    class_accuracy,
     fid,
     fid_logits,
     inception_score_splits,
@@ -168,9 +169,8 @@ def evaluate(
     for metric in dict.fromkeys(metrics):
         values |= EVALUATIONS[metric](real, fake, seed)
     histogram = _histogram(fake, extractor)
-    guesses = fake.logits.argmax(1) if extractor.classes else torch.empty(0, dtype=torch.int64)
     if labels is not None and extractor.classes:
-        values["accuracy"] = (guesses == labels).double().mean().item()
+        values["accuracy"] = class_accuracy(fake.logits, labels)
     return Scores(
         values=values,
         extractor=extractor.name,

@@ -250,9 +250,17 @@ def _lines_of(values: Mapping[str, float]) -> dict[str, list[str]]:
 
 
 def score_samples(
-    extractor: Extractor, images: torch.Tensor, real: SampleStatistics, *, splits: int = 10
+    extractor: Extractor,
+    images: torch.Tensor,
+    real: SampleStatistics,
+    *,
+    splits: int = 10,
+    labels: torch.Tensor | None = None,
 ) -> Scores:
-    """All scores of a set of images against the statistics of real ones."""
+    """All scores of a set of images against the statistics of real ones.
+
+    With `labels`, those that the images were asked for by, also how often the extractor agrees.
+    """
     seen = extractor(images)
     fake = SampleStatistics.of(seen)
     mean, deviation = inception_score_splits(seen.logits, splits)
@@ -264,6 +272,7 @@ def score_samples(
             "is_std": deviation,
             "tvd": tvd(real, fake),
             "classes_covered": float(classes_covered(real, fake)),
+            **({} if labels is None else {"accuracy": class_accuracy(seen.logits, labels)}),
         },
         extractor=extractor.name,
         scaling=extractor.scaling,
@@ -272,6 +281,11 @@ def score_samples(
         class_histogram=tuple(round(s * fake.count) for s in fake.class_shares.tolist()),
         real_class_shares=tuple(real.class_shares.tolist()),
     )
+
+
+def class_accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """How often the classifier takes an image for what it was asked for."""
+    return (logits.argmax(1) == labels).double().mean().item()
 
 
 def _predictions(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -61,7 +61,7 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
     ]
     for number in range(count):
         layers.append(UpBlock(width))
-        if settings.attention and number == count - 2:
+        if settings.attention and number == max(0, count - 2):
             layers.append(SelfAttention(width))
     layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
     body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())

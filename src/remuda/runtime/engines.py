@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from remuda.comm import (
     LocalMaster,
@@ -23,6 +23,7 @@ from remuda.runtime.ranks import start_ranks
 from remuda.runtime.worker import Worker, work
 from remuda.store import RunFolder
 
+EngineName = Literal["local", "process", "mpi", "auto"]
 PARCELS_BYTES = 256 * 2**20  # room for parcels beside the data, a generous guess
 
 
@@ -31,17 +32,20 @@ class Engine:
     """How a run is carried; never what comes out of it.
 
     `local` trains in this process, `process` in `workers` child processes (None: as many as the
-    cores and cells allow), `mpi` in the other ranks of the job that `session` belongs to.
+    cores and cells allow), `mpi` in the other ranks of the job that `session` belongs to, and
+    `auto` in processes where they can help.
     """
 
-    name: Literal["local", "process", "mpi"] = "local"
+    name: EngineName = "local"
     workers: int | None = None
     patience: Patience = field(default_factory=Patience)
     session: Session | None = field(default=None, kw_only=True)
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
         """Start the workers; the caller closes what it gets."""
-        if self.name == "local":
+        # Only now, for data may make more cells than the settings alone say.
+        count = self.workers or default_workers(run.config)
+        if self.name == "local" or (self.name == "auto" and count == 1):
             return LocalMaster(lambda comm: Worker(run, folder.path, comm, self.patience).serve())
         if self.session is not None:
             return start_ranks(self.session, run, folder, self.patience)
@@ -59,21 +63,14 @@ class Engine:
         arguments = (run.config.model_dump_json(), str(folder.path), str(shared), self.patience)
         # Read when a child's torch loads, so it must be set before.
         os.environ["OMP_NUM_THREADS"] = str(run.config.threads)
-        count = self.workers or default_workers(run.config)
         return ProcessMaster(work, arguments, shared, count)
 
 
-def choose_engine(
-    name: str, workers: int | None, config: Config, session: Session | None = None
-) -> Engine:
-    """The engine for a name from the command line; `auto` is processes where they can help."""
+def choose_engine(name: str, workers: int | None, session: Session | None = None) -> Engine:
+    """The engine for a name from the command line; in an MPI job it is the job's."""
     if session is not None:
         return Engine("mpi", session=session)
-    count = workers or default_workers(config)
-    if name == "local" or (name == "auto" and count == 1):
-        return Engine("local")
-    # Data may make more cells than the settings alone say, so the engine counts again.
-    return Engine("process", workers)
+    return Engine(cast("EngineName", name), workers)
 
 
 def default_workers(config: Config) -> int:

@@ -127,9 +127,16 @@ class Master:
             self._survey()
             hosts = survey_hosts(self._surveys())
             self._folder.append_event(
-                {"event": "started", "after_round": self._completed, "hosts": hosts}
+                {
+                    "event": "started",
+                    "after_round": self._completed,
+                    "hosts": hosts,
+                    "warnings": self._run.warnings,
+                }
             )
             self._observer.started(self._run, self._folder.path, self._completed)
+            for warning in self._run.warnings:
+                self._observer.warned(warning)
             try:
                 self._begin(place(self._run.costs, self._seats()))
                 while not self._is_over():

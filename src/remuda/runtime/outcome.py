@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,7 @@ from remuda.version import __version__
 
 SHEET_SAMPLES = 64
 ROW_SAMPLES = 10  # of a label
-MOST_ROWS = 20
-MOST_SHEETS = 100  # of single cells; of a larger grid some stand for all
+MOST_SHEETS = 100  # of single cells, of which some stand for all, or of labels
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,26 @@ class Outcome:
         return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
 
     def draw_sheets(self, round: int, recipe: Recipe) -> None:
-        for cell in range(0, self._config.cells, -(-self._config.cells // MOST_SHEETS)):
+        """Pictures of the mixture and of every cell, or, where there are labels, of every label."""
+        mixture = self._ensemble(recipe, round)
+        self._folder.write_sheet(round, "mixture", self._sheet(mixture))
+        names = [*mixture.known_labels.values()][:MOST_SHEETS]
+        for label, name in enumerate(names):
+            samples = mixture.sample(SHEET_SAMPLES, self._config.seed, name)
+            readable = re.sub(r"[^\w.-]+", "_", name)[:40]
+            self._folder.write_sheet(round, f"label-{label:04d}-{readable}", sheet(samples))
+        cells = 0 if names else self._config.cells
+        for cell in range(0, cells, max(1, -(-cells // MOST_SHEETS))):
             alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
             self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
-        self._folder.write_sheet(round, "mixture", self._sheet(self._ensemble(recipe, round)))
 
     def _sheet(self, ensemble: Ensemble) -> bytes:
         """Samples as a picture; where there are labels to choose from, a row of each."""
-        seed, labels = self._config.seed, dict([*ensemble.known_labels.items()][:MOST_ROWS])
-        if len(labels) < 2 or not self._run.dataset.is_images:
+        seed, names = self._config.seed, [*ensemble.known_labels.values()][:MOST_SHEETS]
+        if len(names) < 2 or not self._run.dataset.is_images:
             return sheet(ensemble.sample(SHEET_SAMPLES, seed))
-        rows = [ensemble.sample(ROW_SAMPLES, seed, label) for label in labels]
-        return sheet(np.concatenate(rows), ROW_SAMPLES, list(labels.values()))
+        rows = [ensemble.sample(ROW_SAMPLES, seed, name) for name in names]
+        return sheet(np.concatenate(rows), ROW_SAMPLES, names)
 
     def _ensemble(self, recipe: Recipe, round: int) -> Ensemble:
         members, dataset = sorted(recipe.weights), self._run.dataset

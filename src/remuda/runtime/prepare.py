@@ -15,10 +15,12 @@ import torch
 
 from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
+from remuda.devices import Devices
 from remuda.ensemble import Ensemble, Labels
 from remuda.errors import ConfigError, StoreError
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
+    AnyExtractor,
     Coverage,
     Judge,
     Scores,
@@ -36,7 +38,7 @@ from remuda.version import __version__
 REAL_SAMPLES = 10_000
 # Settings a resumed run may change: they decide where it is kept and ends, not what it trains.
 # (That data found elsewhere are the same data is checked by their fingerprint.)
-MAY_CHANGE = ("name", "rounds", "run.", "data.dir", "data.source")
+MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source")
 
 
 @dataclass
@@ -61,6 +63,7 @@ class Run:
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
+        Devices.of(config.devices)  # refuses those that are not here
         extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
         for cell, view in enumerate(views):
@@ -71,10 +74,11 @@ class Run:
                     f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
                 )
             batches = config.round_batches(len(view))
-            if config.training.n_critic > batches:
+            if config.training.n_critic > config.rounds * batches:
                 raise ConfigError(
                     f"training.n_critic={config.training.n_critic}: larger than the {batches} "
-                    f"batches of a round, so no generator would train; allowed: 1 to {batches}"
+                    f"batches of cell {cell} in each of rounds={config.rounds}, so its generator "
+                    f"would never train; allowed: 1 to {config.rounds * batches}"
                 )
         judge = None
         if extractor is not None:
@@ -88,12 +92,18 @@ class Run:
         """What can be said of a mixture here: by the judge, by known modes, or nothing."""
         modes = self.dataset.modes
         if self.judge is not None:
-            drawn = ensemble.draw(samples, seed)
-            return score_samples(self.judge.extractor, drawn, self.judge.real)
+            drawn, labels = ensemble.draw_labelled(samples, seed)
+            asked = labels if self.knows_labels(self.judge.extractor) else None
+            return score_samples(self.judge.extractor, drawn, self.judge.real, labels=asked)
         if modes is not None:
             points = ensemble.rescale(ensemble.draw(samples, seed))
             return mode_coverage(points, modes.centres, modes.spread)
         return None
+
+    def knows_labels(self, extractor: AnyExtractor) -> bool:
+        """Whether the classes that an extractor tells apart are the labels of these data."""
+        automatic = self.config.score.model_copy(update={"extractor": "auto"})
+        return extractor_for(automatic, self.config.data.source, self.dataset.shape) is extractor
 
     @property
     def costs(self) -> dict[int, float]:
