@@ -7,7 +7,8 @@ a quarter of their equal share of its samples, within three standard deviations.
     python examples/gap_toy.py r15 --seeds 5 --out runs/gap-toy-r15
     python examples/gap_toy.py mog25 --seeds 5 --out runs/gap-toy-mog25 [KEY=VALUE ...]
 
-Seeds that are done already are read from the folder. Writes results.json and scatter.png there.
+Seeds that are done already are read from the folder. Writes results.json and scatter.png there, and
+prints p of a paired t-test over the seeds, not corrected for looking at several measures.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from runs import trained
+from scipy.stats import ttest_rel
 
-from remuda import Ensemble, load, runtime
+from remuda import Ensemble, load
 from remuda.config import load_config
 from remuda.data import load_dataset
 from remuda.figures import Panel, scatters
@@ -33,14 +36,11 @@ SAMPLES = 2500
 ARMS = {"single": "none", "gap": "discriminators"}
 
 
-def trained(preset: str, arm: str, seed: int, out: Path, settings: Sequence[str]) -> Ensemble:
-    """All four members of one arm of one seed, trained now or before."""
-    folder = out / f"{arm}-seed{seed}"
-    if not (folder / "result.json").is_file():
-        fixed = [f"seed={seed}", f"data.seed={seed}", f"run.dir={folder}"]
-        fixed += [f"method.swap={ARMS[arm]}", "method.ensemble=uniform"]
-        runtime.train(load_config(preset, [*settings, *fixed]))
-    return load(folder)
+def members(preset: str, arm: str, seed: int, out: Path, settings: Sequence[str]) -> Ensemble:
+    """All four members of one arm of one seed."""
+    own = [f"seed={seed}", f"data.seed={seed}", f"method.swap={ARMS[arm]}"]
+    own.append("method.ensemble=uniform")
+    return load(trained(preset, [*settings, *own], out / f"{arm}-seed{seed}"))
 
 
 def alone(ensemble: Ensemble, place: int) -> Ensemble:
@@ -71,14 +71,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     preset = f"gap-toy-{options.data}"
     rows: dict[str, list[dict[str, Any]]] = {arm: [] for arm in ARMS}
     for seed in range(options.seeds):
         for arm in ARMS:
-            ensemble = trained(preset, arm, seed, options.out, options.settings)
-            members, mixture = covered(ensemble, preset, seed)
-            counts = [one.covered for one in members]
+            ensemble = members(preset, arm, seed, options.out, options.settings)
+            everyone, mixture = covered(ensemble, preset, seed)
+            counts = [one.covered for one in everyone]
             rows[arm].append(
                 {
                     "seed": seed,
@@ -87,8 +87,8 @@ def main() -> None:
                     "best": max(counts),
                     "worst": min(counts),
                     "mixture": mixture.covered,
-                    "hit": statistics.mean(one.hit for one in members),
-                    "quality": statistics.mean(one.quality for one in members),
+                    "hit": statistics.mean(one.hit for one in everyone),
+                    "quality": statistics.mean(one.quality for one in everyone),
                     "mixture_quality": mixture.quality,
                     "mixture_kl": mixture.divergence,
                 }
@@ -97,7 +97,7 @@ def main() -> None:
     (options.out / "results.json").write_text(json.dumps(rows, indent=2) + "\n")
     draw(preset, options.out, rows)
     print(f"\n{preset}, {options.seeds} seeds, mean ± standard deviation")
-    print(f"{'':28}{'single':>16}{'GAP4':>16}")
+    print(f"{'':28}{'single':>16}{'GAP4':>16}{'p':>9}")
     for measure, words in (
         ("member", "modes covered, a member"),
         ("best", "modes covered, the best of 4"),
@@ -105,9 +105,13 @@ def main() -> None:
         ("mixture", "modes covered, mixture of 4"),
         ("hit", "modes hit, a member"),
         ("quality", "high-quality share"),
+        ("mixture_kl", "KL of the mixture's modes"),
     ):
+        one, other = ([row[measure] for row in rows[arm]] for arm in ARMS)
+        chance = ttest_rel(one, other).pvalue if len(one) > 1 else float("nan")
         print(
             f"{words:28}{summary(rows['single'], measure):>16}{summary(rows['gap'], measure):>16}"
+            f"{chance:9.4f}"
         )
 
 

@@ -109,6 +109,7 @@ def test_the_critics_of_the_presets_reach_their_generators(data: str) -> None:
     before = [weight.detach().clone() for weight in weights]
     losses = cell.train(cell.gan)
     after = cell.gan.generator.network.parameters()
-    moved = max(float((new - old).detach().abs().max()) for new, old in zip(after, before, strict=True))
+    pairs = zip(after, before, strict=True)
+    moved = max(float((new.detach() - old).abs().max()) for new, old in pairs)
     assert moved > 1e-3
     assert losses.discriminator < -0.01  # it tells real from made

@@ -38,6 +38,7 @@ class Member:
     state: Mapping[str, Tensor]
     network: AnyNetwork | None = None  # null: that of the ensemble
     label: int | None = None  # the one label it makes, if it was trained on one
+    met: tuple[str, ...] = ()  # discriminators of its run that it may have trained against
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,8 @@ class Ensemble:
         entry: dict[str, Any] = {"cell": member.cell, "weight": member.weight}
         if member.label is not None:
             entry["label"] = member.label
+        if member.met:
+            entry["met"] = list(member.met)
         if self.network_of(member) != self.network:
             entry["network"] = self.network_of(member).model_dump(mode="json")
         return entry
@@ -270,6 +273,7 @@ def load_ensemble(folder: Path) -> Ensemble:
                 state,
                 _NETWORK.validate_python(entry["network"]) if "network" in entry else None,
                 int(entry["label"]) if "label" in entry else None,
+                tuple(map(str, entry.get("met", ()))),
             )
             for entry, state in zip(description["members"], states, strict=True)
         )

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.analysis.population import acquainted, held_out, load_population, short_names
+from remuda.analysis.population import held_out, load_population, short_names
 from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.errors import DamagedError, StoreError
-from remuda.methods import build_method
+from remuda.methods import acquainted, build_method
 from remuda.store import RunFolder
 
 from .conftest import points_run

@@ -267,7 +267,7 @@ def test_a_partner_that_has_not_trained_yet_is_not_swapped_with() -> None:
     cell.round = 2
     report = population.method.advance(cell, [untrained], Clock())
     assert report.details["swap"]["kept"]
-    assert report.details["swap"]["why"] == "it has not trained yet"
+    assert report.details["swap"]["why"] == "its parcel is of round 0"
 
 
 def test_the_events_say_who_swapped_with_whom() -> None:

@@ -14,6 +14,7 @@ from remuda.analysis.population import Population, held_out, load_population
 from remuda.data import Dataset
 from remuda.errors import ConfigError
 from remuda.metrics.gam import (
+    TOLERANCE,
     Contender,
     Duel,
     Exclusion,
@@ -66,14 +67,16 @@ class Battle:
     samples: int
     exclusion: Exclusion
     sides: tuple[Side, ...]
+    tolerance: float = TOLERANCE
 
     def helped(self) -> list[tuple[str, str, str]]:
-        """(population, single, verdict), for all runs of GANs that met beside all that did not."""
+        """(population, singles, verdict), for each run of GANs that met beside all that did not."""
+        alone = [side for side in self.sides if side.is_isolated]
+        singles = [value for side in alone for value in side.averages]
         return [
-            (group.name, alone.name, helps(alone.averages, group.averages))
+            (group.name, ", ".join(side.name for side in alone), helps(singles, group.averages))
             for group in self.sides
-            for alone in self.sides
-            if alone.is_isolated and not group.is_isolated
+            if alone and not group.is_isolated
         ]
 
     def duels(self) -> list[tuple[str, str, Duel]]:
@@ -84,7 +87,8 @@ class Battle:
             if first is not None and second is not None:
                 errors = (self.real_errors[first], self.real_errors[second])
                 fooled = (self.shares[first, second].item(), self.shares[second, first].item())
-                found.append((self.names[first], self.names[second], duel(errors, fooled)))
+                result = duel(errors, fooled, self.tolerance)
+                found.append((self.names[first], self.names[second], result))
         return found
 
 
@@ -92,6 +96,7 @@ def fight(
     paths: Sequence[Path],
     *,
     exclusion: Exclusion = "seen",
+    tolerance: float = TOLERANCE,
     samples: int = 2000,
     seed: int = 0,
     data_dir: Path | None = None,
@@ -131,6 +136,7 @@ def fight(
         samples=samples,
         exclusion=exclusion,
         sides=_sides(populations, names, labels, gam2(shares, allowed)),
+        tolerance=tolerance,
     )
 
 
@@ -179,6 +185,11 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
                 "an item is real; allowed: minimax, heuristic, least_squares"
             )
         first = populations[0] if populations else found
+        if found.dataset.name != first.dataset.name:
+            raise ConfigError(
+                f"{path}: trained on {found.dataset.name}, and {first.path} on "
+                f"{first.dataset.name}; allowed: runs on the same data"
+            )
         if found.dataset.shape != first.dataset.shape:
             raise ConfigError(
                 f"{path}: its items are {_times(found.dataset.shape)} and those of {first.path} "

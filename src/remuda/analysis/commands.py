@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from remuda.analysis.battle import Battle
     from remuda.metrics import Coverage, Scores
 
+BLIND = 0.5  # share of real items taken for made from which a judge is named
+
 app = typer.Typer()
 
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]
@@ -40,6 +42,10 @@ def gam(
             "(run)"
         ),
     ] = "seen",
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0, help="GAM: a duel is fair where |ln r_test| is below this"),
+    ] = 0.1,
     count: Annotated[
         int, typer.Option("-n", "--count", min=1000, help="samples per generator")
     ] = 2000,
@@ -67,6 +73,7 @@ def gam(
         found = fight(
             paths,
             exclusion="seen" if exclusion == "seen" else "block",
+            tolerance=tolerance,
             samples=count,
             seed=seed,
             data_dir=data_dir,
@@ -110,6 +117,15 @@ def _print_battle(found: Battle) -> None:
             " ".join(f"{value:.3f}" for value in side.averages),
         )
     _show(table)
+    blind = [
+        f"{name} {error:.0%}"
+        for name, error in zip(found.names, found.real_errors, strict=True)
+        if error > BLIND
+    ]
+    if blind:
+        print(
+            f"judges that take most real items for made, to be trusted little: {', '.join(blind)}"
+        )
     for group, alone, verdict in found.helped():
         print(f"{group} beside {alone}: {verdict}")
     if any(one.judges == 0 for side in found.sides for one in side.verdicts):
@@ -209,21 +225,27 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
     A spread that shrinks with more members says that they know less of their data by heart.
     """
     check_png(output)
+    import numpy as np
+
     from remuda.analysis.curves import read_costs
     from remuda.analysis.population import short_names
     from remuda.figures import Curve, learning_curves
 
     found = [read_costs(path) for path in paths]
     names = short_names(paths)
-    table = _table("run", "members", "rounds", "cost train", "cost valid", "spread", "by member")
+    table = _table(
+        "run", "members", "rounds", "train", "valid", "spread", "averaged", "late gap", "by member"
+    )
     for name, costs in zip(names, found, strict=True):
         table.add_row(
             name,
             str(len(costs.train)),
             str(len(costs.rounds)),
-            f"{costs.train.mean():.4f}",
-            f"{costs.validation.mean():.4f}",
+            f"{np.nanmean(costs.train):.4f}",
+            f"{np.nanmean(costs.validation):.4f}",
             f"{costs.spread:.4f}",
+            f"{costs.averaged_spread:.4f}",
+            f"{costs.late_gap:+.4f}",
             " ".join(f"{value:.4f}" for value in costs.spreads),
         )
     _show(table)

@@ -32,6 +32,23 @@ class Costs:
         """Averaged over the members."""
         return float(self.spreads.mean())
 
+    @property
+    def averaged_spread(self) -> float:
+        """Mean |training − validation| of the members' averaged curves, in which noise cancels."""
+        between = np.nanmean(self.train, axis=0) - np.nanmean(self.validation, axis=0)
+        return float(np.nanmean(np.abs(between)))
+
+    @property
+    def late_gap(self) -> float:
+        """Mean validation − training over the second half of the rounds: with its sign."""
+        half = len(self.rounds) // 2
+        return float(np.nanmean(self.validation[:, half:] - self.train[:, half:]))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the validation cost among the members, averaged over rounds."""
+        return float(np.nanmean(np.nanstd(self.validation, axis=0)))
+
 
 def read_costs(path: Path) -> Costs:
     """The costs in a run's events, of the rounds that all its members have."""

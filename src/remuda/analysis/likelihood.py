@@ -16,6 +16,7 @@ from remuda.api import load
 from remuda.config import Config
 from remuda.data import load_dataset
 from remuda.ensemble import Ensemble
+from remuda.errors import ConfigError
 from remuda.metrics import spread
 from remuda.metrics.ais import (
     AisSettings,
@@ -24,6 +25,7 @@ from remuda.metrics.ais import (
     log_likelihood,
     with_prior,
 )
+from remuda.networks import label_count
 from remuda.runtime import with_data_dir
 from remuda.store import RunFolder
 from remuda.streams import tensor_stream
@@ -152,6 +154,11 @@ def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:
     found = []
     for member, network in zip(ensemble.members, ensemble.networks(), strict=True):
         own = ensemble.network_of(member)
+        if label_count(own):
+            raise ConfigError(
+                "ais: these generators are told labels, so their likelihood is that of items with "
+                "labels; allowed: runs with network.condition=none, one GAN per label among them"
+            )
         network.requires_grad_(False)
 
         def decode(noise: Tensor, generator: torch.nn.Module = network) -> Tensor:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from remuda.cell import Cell, lineage, lineages_met
+from remuda.cell import Cell, lineage
 from remuda.config import AnyNetwork, Config, DataSettings
 from remuda.data import NAMED, Dataset, load_dataset
-from remuda.errors import DamagedError, DataError, StoreError
-from remuda.methods import Method, build_method
-from remuda.networks import draw_noise
-from remuda.parcels import Parcel
+from remuda.errors import ConfigError, DamagedError, DataError, StoreError
+from remuda.methods import acquainted, all_met, build_method
+from remuda.networks import draw_noise, label_count
 from remuda.runtime import with_data_dir
 from remuda.store import RunFolder
 from remuda.streams import tensor_stream
@@ -51,11 +49,7 @@ class Population:
     dataset: Dataset
     round: int
     members: tuple[Member, ...]
-
-    @property
-    def is_isolated(self) -> bool:
-        """Whether every generator only ever met its own discriminator: GANs trained alone."""
-        return all(member.met <= {member.lineage} for member in self.members)
+    is_isolated: bool  # whether no cell ever had to do with another: GANs trained alone
 
     def draw(self, member: Member, count: int, seed: int, purpose: str) -> Tensor:
         """Samples of one member, from a stream that no other member shares."""
@@ -72,10 +66,15 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
             f"{path}: has no complete checkpoint, so there is no population to ask yet; "
             f"`remuda resume {path}` trains on"
         )
+    if label_count(config.network):
+        raise ConfigError(
+            f"{path}: network.condition={getattr(config.network, 'condition', None)}: its networks "
+            "are told labels, and judges are not; allowed: runs with network.condition=none"
+        )
     dataset = load_dataset(config.data)
     method = build_method(config)
     parcels = folder.load_checkpoint(checkpoints[-1])
-    met = _met(parcels, method)
+    met = all_met(parcels, method)
     members = []
     for index in range(config.cells):
         cell = Cell(index, config, dataset, method.view(dataset, index), judge=None)
@@ -96,7 +95,9 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
                 frozenset(_known_as(one, path) for one in met[index]),
             )
         )
-    return Population(path, config, dataset, checkpoints[-1].round, tuple(members))
+    groups = acquainted(method, config.cells, checkpoints[-1].round)
+    isolated = all(len(group) == 1 for group in groups.values())
+    return Population(path, config, dataset, checkpoints[-1].round, tuple(members), isolated)
 
 
 def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
@@ -119,36 +120,6 @@ def short_names(paths: list[Path]) -> list[str]:
         return [path.name for path in paths]
     common = os.path.commonpath([path.absolute() for path in paths])
     return [os.path.relpath(path.absolute(), common) for path in paths]
-
-
-def _met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozenset[str]]:
-    """The lineages of the discriminators that each cell's generator met, or may have met."""
-    own = {cell: lineages_met(parcel) for cell, parcel in parcels.items()}
-    if method.remembers_met:
-        return own
-    known = {cell: own[cell] | {lineage(parcel)} for cell, parcel in parcels.items()}
-    rounds = max(parcel.round for parcel in parcels.values())
-    groups = acquainted(method, method.config.cells, rounds)
-    return {cell: frozenset().union(*(known[other] for other in groups[cell])) for cell in parcels}
-
-
-def acquainted(method: Method, cells: int, rounds: int) -> Mapping[int, frozenset[int]]:
-    """For every cell, those it may have had to do with, directly or through others.
-
-    Where cells read each other's parcels, networks wander: a discriminator may be the copy of one
-    that a generator met at a third cell. So whoever is connected at all counts as met.
-    """
-    groups = {cell: {cell} for cell in range(cells)}
-    for round in range(1, rounds + 1):
-        for cell in range(cells):
-            for peer in method.peers(cell, round):
-                if groups[peer] is not groups[cell]:
-                    groups[cell] |= groups[peer]
-                    for other in groups[cell]:
-                        groups[other] = groups[cell]
-        if len(groups[0]) == cells:
-            break
-    return {cell: frozenset(group) for cell, group in groups.items()}
 
 
 def _known_as(name: str, path: Path) -> str:

@@ -27,6 +27,9 @@ class MlpSettings(Settings):
         "tanh", description="hidden activation: tanh (the article), leaky_relu (its code) or relu"
     )
     batch_norm: bool = Field(False, description="batch norm after every hidden layer of both")
+    discriminator_batch_norm: bool = Field(
+        True, description="false: where there is batch norm, in the generator alone"
+    )
     output: Literal["tanh", "linear"] = Field(
         "tanh", description="the generator's last activation; data are scaled to [-1, 1]"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from remuda.config import Config
 from remuda.data import Dataset
+from remuda.methods.acquaintance import acquainted, all_met
 from remuda.methods.base import Method, Recipe, RoundReport
 from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
@@ -28,4 +29,13 @@ def build_method(config: Config) -> Method:
     return METHODS[config.method.name](config, config.grid.build())
 
 
-__all__ = ["METHODS", "Method", "Recipe", "RoundReport", "build_method", "resolved"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Recipe",
+    "RoundReport",
+    "acquainted",
+    "all_met",
+    "build_method",
+    "resolved",
+]

@@ -71,6 +71,9 @@ class Method(ABC):
     labelled: ClassVar[bool] = False
     # Whether a cell that sees less than a batch trains with what there is.
     shrinks_batches: ClassVar[bool] = False
+    # Whether a round needs its peers' parcels of exactly the round before, whatever the exchange:
+    # who takes a network must be the one whose own is taken.
+    exact_peers: bool = False
     # Whether cells remember the discriminators that their generators met. Where they do not,
     # whoever had to do with whom at all counts as having met.
     remembers_met: ClassVar[bool] = False

@@ -46,6 +46,7 @@ class ClassParallel(Method):
         self.settings = config.method
         self._labels = config.cells // self.settings.replicas
         self._within = _within(config, self._labels)
+        self.exact_peers = self._within.exact_peers
         self._judges: dict[int, Judge] = {}
 
     @classmethod

@@ -40,6 +40,7 @@ class Gap(Method):
     """Every member trains its own GAN, with another's discriminator each time."""
 
     remembers_met = True
+    exact_peers = True
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
@@ -95,10 +96,10 @@ class Gap(Method):
             return None
         partner = wanted[0]
         parcel = next((found for found in parcels if found.cell == partner), None)
-        # Only a late partner of an asynchronous run can be found before its first update.
-        if parcel is None or parcel.round == 0:
-            why = "its parcel is missing" if parcel is None else "it has not trained yet"
-            return {"partner": partner, "kept": True, "why": why}
+        # Of another round it might be the network that this member gave away.
+        if parcel is None or parcel.round != cell.round - 1:
+            there = "missing" if parcel is None else f"of round {parcel.round}"
+            return {"partner": partner, "kept": True, "why": f"its parcel is {there}"}
         moves = self.settings.optimiser == "moves"
         gan = cell.gan
         if self.settings.swap == "generators":

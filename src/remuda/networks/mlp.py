@@ -35,7 +35,8 @@ def _generator(settings: MlpSettings, shape: Shape) -> nn.Module:
 def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     sizes = (math.prod(shape), *reversed(settings.hidden), 1)
     # Spectral norm replaces batch norm, as in the DCGAN discriminator.
-    batch_norm = settings.batch_norm and not settings.spectral_norm
+    wanted = settings.batch_norm and settings.discriminator_batch_norm
+    batch_norm = wanted and not settings.spectral_norm
     # None on the first layer, as in Radford's: real and made items are judged in batches of their
     # own, and normalised at the input a discriminator could not see that all items are too large.
     first = _layers(sizes[:2], settings.activation, batch_norm=False)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from remuda.cell import Cell, lineage, lineages_met, role_tensors
+from remuda.cell import Cell, lineage, role_tensors
 from remuda.config import AnyNetwork
 from remuda.ensemble import CONFIG_FILE, load_ensemble
 from remuda.errors import ConfigError, DamagedError, StoreError
+from remuda.methods import all_met, build_method
 from remuda.parcels import Parcel
 from remuda.runtime.prepare import Run
 from remuda.store import RunFolder, initial_file
@@ -93,6 +94,7 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             yield from _of_ensemble(folder.ensemble_path, name, where=path)
             return
         raise StoreError("it has neither a readable checkpoint nor an ensemble")
+    met = all_met(parcels, build_method(config))
     for cell, parcel in sorted(parcels.items()):
         yield Start(
             f"{path}:{cell}",
@@ -100,7 +102,7 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             _weights(parcel, "generator"),
             _weights(parcel, "discriminator"),
             _qualified(name, lineage(parcel)),
-            tuple(sorted(_qualified(name, met) for met in lineages_met(parcel))),
+            tuple(sorted(_qualified(name, one) for one in met[cell])),
         )
 
 
@@ -122,7 +124,7 @@ def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator
             member.state,
             None,
             None,
-            (_qualified(name, str(member.cell)),),
+            tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
         )
 
 

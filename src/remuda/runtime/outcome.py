@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from remuda.cell import ASSESSMENT, GENERATOR, generator_weights
+from remuda.cell import ASSESSMENT, GENERATOR, generator_weights, lineages_met
 from remuda.ensemble import Ensemble, Member
 from remuda.files import write_atomically
-from remuda.methods import Recipe
+from remuda.methods import Recipe, acquainted
 from remuda.metrics import Coverage, Scores
 from remuda.parcels import Parcel
 from remuda.pictures import sheet
@@ -57,6 +58,10 @@ class Outcome:
         self._folder = folder
         self._parcels = parcels
 
+    @cached_property
+    def _acquainted(self) -> Mapping[int, frozenset[int]]:
+        return acquainted(self._run.method, self._config.cells, self._config.rounds)
+
     def reduce(self, round: int) -> Recipe:
         """The best mixture after a round; what cells scored is all that it takes."""
         return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.judge)
@@ -96,6 +101,7 @@ class Outcome:
                     generator_weights(parcel),
                     self._config.network_of(parcel.cell),
                     parcel.meta["memory"].get("label", {}).get("index"),
+                    self._met(parcel),
                 )
                 for parcel in parcels.values()
             ),
@@ -112,6 +118,12 @@ class Outcome:
             },
             self._run.labels,
         )
+
+    def _met(self, parcel: Parcel) -> tuple[str, ...]:
+        own, method = lineages_met(parcel), self._run.method
+        if not method.remembers_met:
+            own |= set(map(str, self._acquainted[parcel.cell]))
+        return tuple(sorted(own))
 
     def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
         return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)

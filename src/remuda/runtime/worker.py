@@ -269,7 +269,7 @@ class _Task(threading.Thread):
 
     def _collect(self, cell: Cell, round: int) -> list[Parcel]:
         peers, exchange = self._run.method.peers(cell.index, round), self._run.config.exchange
-        if self._is_sync:
+        if self._is_sync or self._run.method.exact_peers:
             return self._comm.collect(self.epoch, peers, round - 1, self._cancelled.is_set)
         oldest = oldest_allowed(round, exchange.max_staleness)
         return self._comm.collect_newest(self.epoch, peers, oldest, self._cancelled.is_set)
