@@ -91,14 +91,46 @@ def test_populations_are_compared_with_isolated_gans_only(alone: Path, swapped: 
     sides = (
         Side("single", "single", range(2), verdicts(0.3, 0.4), is_isolated=True),
         Side("gap", "gap", range(2, 4), verdicts(0.5, 0.6), is_isolated=False),
-        Side("cells", "cells", range(4, 6), verdicts(0.1, math.nan), is_isolated=False),
     )
     planted = replace(found, sides=sides)
-    assert planted.helped() == [
-        ("gap", "single", "strongly helps"),
-        ("cells", "single", "unknown"),
+    assert [(one.group, one.singles, one.verdict) for one in planted.helped()[:1]] == [
+        ("gap", "single", "strongly helps")
     ]
-    assert [side.best for side in sides] == [1, 3, 4]
+    assert [side.best for side in sides] == [1, 3]
+    unjudged = (sides[0], replace(sides[1], verdicts=verdicts(0.1, math.nan)))
+    assert replace(found, sides=unjudged).helped()[0].verdict == "unknown"
+    # All runs of isolated GANs count as one: the best of all singles is to be beaten.
+    pooled = (sides[0], replace(sides[1], is_isolated=True), replace(sides[1], name="cells"))
+    (one,) = replace(found, sides=pooled).helped()
+    assert (one.singles, one.verdict) == ("single, gap", "does not help")
+
+
+def test_judges_of_both_are_asked_one_by_one(alone: Path, swapped: Path) -> None:
+    """Averages over strict and lenient judges mislead: what counts is whom each prefers."""
+    found = fight([alone, swapped], samples=50)
+    shares = torch.tensor(
+        [[0.9, 0.8, 0.9, 0.9], [0.1, 0.1, 0.2, 0.2], [0.9, 0.9, 0.5, 0.5], [0.9, 0.9, 0.5, 0.5]]
+    )
+    (one,) = replace(found, shares=shares).helped()
+    # Its own generator is none of a judge's; the swapped run's discriminators met all of theirs.
+    assert (one.judges, one.prefer) == (2, 2)
+
+
+def test_runs_on_other_data_are_refused(alone: Path, runs: Path) -> None:
+    other = points_run(runs / "other", "data=mog25")
+    with pytest.raises(ConfigError, match=r"trained on mog25, and .*alone on ring8"):
+        fight([alone, other], samples=50)
+
+
+def test_the_tolerance_decides_which_duels_are_fair(alone: Path, swapped: Path) -> None:
+    found = fight([alone, swapped], samples=200)
+    errors = (0.5, 0.5, 0.55, 0.55)
+    strict, lax = (
+        replace(found, real_errors=errors, tolerance=tolerance).duels()[0][2].winner
+        for tolerance in (0.01, 10.0)
+    )
+    assert strict is None
+    assert lax is not None
 
 
 def test_the_best_members_fight_a_duel(alone: Path, swapped: Path) -> None:

@@ -24,9 +24,11 @@ def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_pat
     for place, name in ((table + 1, "alone"), (table + 2, "swapped")):
         span = r"\d\.\d{3}–\d\.\d{3}"
         assert re.fullmatch(rf"{name} +2 +{span} +{span} +\d\.\d{{3}} \d\.\d{{3}}", lines[place])
+    assert lines[table + 3].startswith("judges that take most real items for made")
     assert re.fullmatch(
-        r"swapped beside alone: (strongly helps|helps|does not help)", lines[table + 3]
+        r"swapped beside alone: (strongly helps|helps|does not help)", lines[table + 4]
     )
+    assert re.fullmatch(r"of 2 judges of both, [0-2] call more of swapped real", lines[table + 5])
     assert re.search(r"r_test \S+, r_sample \S+: (a tie|\S+ wins)", said)
     assert lines[-1] == f"picture: {output}"
     with Image.open(output) as image:
@@ -63,7 +65,9 @@ def test_curves_and_overlays_leave_pictures(alone: Path, swapped: Path, tmp_path
         assert (code, errors) == (0, "")
         assert f"picture: {output}" in said
         if command == "curves":
-            assert re.search(r"swapped +2 +2( +\d\.\d{4}){3} +\d\.\d{4} \d\.\d{4}", said)
+            assert re.search(
+                r"swapped +2 +2( +\d\.\d{4}){4} +[+-]\d\.\d{4} +\d\.\d{4} \d\.\d{4}", said
+            )
         with Image.open(output) as image:
             assert image.width > 400
 

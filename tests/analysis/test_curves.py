@@ -42,6 +42,9 @@ def test_spreads_are_mean_distances_of_the_two_costs(alone: Path, tmp_path: Path
     assert found.validation.tolist() == [[0.6, 0.4], [0.4, 0.6]]
     assert found.spreads.tolist() == pytest.approx([0.2, 0.25])
     assert found.spread == pytest.approx(0.225)
+    assert found.averaged_spread == pytest.approx((0.2 + 0.15) / 2)  # 0.7 and 0.5, 0.65 and 0.5
+    assert found.late_gap == pytest.approx((-0.3 + 0.0) / 2)
+    assert found.deviation == pytest.approx(0.1)
 
 
 def test_a_cost_that_was_no_number_is_left_out(alone: Path, tmp_path: Path) -> None:

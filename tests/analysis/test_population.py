@@ -69,6 +69,15 @@ def test_fine_tuned_discriminators_are_known_by_where_they_came_from(
     assert all(member.met >= {"alone/0", "alone/1"} for member in found.members)
 
 
+def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
+    swapped: Path, runs: Path
+) -> None:
+    more = (f"init_from=['{swapped}:0']", "grid=1x1", "rounds=1")
+    found = load_population(points_run(runs / "tuned-alone", "method=independent", *more))
+    assert found.is_isolated
+    assert found.members[0].met == {"swapped/0", "swapped/1"}
+
+
 @pytest.mark.parametrize(
     ("overrides", "met"),
     [

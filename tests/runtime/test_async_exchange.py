@@ -89,6 +89,20 @@ def test_with_a_bound_nobody_reads_what_is_older_and_they_wait(tmp_path: Path, d
     assert slow_rounds_when_the_others_were_done(events) >= ROUNDS - 2 - bound
 
 
+def test_members_that_swap_wait_for_their_partner_alone(tmp_path: Path, data: Path) -> None:
+    """Newer parcels may hold the very network that a member gave away: some would be lost."""
+    run = tmp_path / "run"
+    own = ("exchange.mode=async", "run.sheet_every=0", f"rounds={ROUNDS}", "method=gap", "grid=1x4")
+    kept = [word for word in tiny(data, run) if not word.startswith(("method.", "grid="))]
+    runtime.train(load_config(kept[0], [*kept[1:], *own]), engine=PacedEngine("process"))
+    events = rounds_of(run)
+    for round in range(1, ROUNDS + 1):
+        held = [event["lineage"] for event in events if event["round"] == round]
+        assert sorted(held) == list("0123")
+    swaps = [event["swap"] for event in events if event["round"] > 1]
+    assert not any(swap["kept"] for swap in swaps)
+
+
 def test_synchronous_rounds_have_no_staleness(tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
     runtime.train(settings(data, run, "exchange.mode=sync", "rounds=1"), engine=Engine("local"))

@@ -93,6 +93,19 @@ def test_an_ensemble_gives_generators_and_discriminators_are_new(
     assert lineages_met(begun) == {"one/0"}
 
 
+def test_an_ensemble_tells_whom_its_generators_met(earlier: Path, tmp_path: Path) -> None:
+    source = earlier / "two" / "ensemble"
+    run = train(tmp_path, "fine", f"init_from=[{source}]", "grid=1x1", "rounds=1")
+    assert lineages_met(run.load_initial(0)) == {"two/0", "two/1"}
+
+
+def test_after_a_cellular_run_all_connected_cells_have_met(earlier: Path, tmp_path: Path) -> None:
+    del earlier
+    train(tmp_path, "cells", "method=cellular", "method.tournament_size=1", "rounds=1")
+    run = train(tmp_path, "fine", f"init_from=[{tmp_path / 'cells'}]", "rounds=1")
+    assert lineages_met(run.load_initial(0)) == {"cells/0", "cells/1"}
+
+
 def test_a_resumed_run_needs_the_earlier_ones_no_more(earlier: Path, tmp_path: Path) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(earlier / "two", copied)

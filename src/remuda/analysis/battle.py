@@ -56,6 +56,17 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A population beside single GANs."""
+
+    group: str
+    singles: str
+    verdict: str  # strongly helps, helps, or does not help
+    judges: int  # that may judge both
+    prefer: int  # of which call more of the population's samples real
+
+
+@dataclass(frozen=True)
 class Battle:
     """The battle matrix and all that follows from it."""
 
@@ -69,15 +80,32 @@ class Battle:
     sides: tuple[Side, ...]
     tolerance: float = TOLERANCE
 
-    def helped(self) -> list[tuple[str, str, str]]:
-        """(population, singles, verdict), for each run of GANs that met beside all that did not."""
+    def helped(self) -> list[Comparison]:
+        """Each run of GANs that met beside all that did not."""
         alone = [side for side in self.sides if side.is_isolated]
         singles = [value for side in alone for value in side.averages]
-        return [
-            (group.name, ", ".join(side.name for side in alone), helps(singles, group.averages))
-            for group in self.sides
-            if alone and not group.is_isolated
-        ]
+        places = [place for side in alone for place in side.places]
+        names = ", ".join(side.name for side in alone)
+        found = []
+        for group in self.sides:
+            if alone and not group.is_isolated:
+                common, prefer = self._preferences(places, list(group.places))
+                verdict = helps(singles, group.averages)
+                found.append(Comparison(group.name, names, verdict, common, prefer))
+        return found
+
+    def _preferences(self, singles: list[int], group: list[int]) -> tuple[int, int]:
+        """How many may judge generators of both, and how many of them call more of the group real.
+
+        GAM-II's averages are over different judges for either, and judges differ in strictness.
+        """
+        common = prefer = 0
+        for shares, allowed in zip(self.shares, self.allowed, strict=True):
+            parts = [shares[places][allowed[places]] for places in (singles, group)]
+            if all(len(part) for part in parts):
+                common += 1
+                prefer += int(parts[1].mean() > parts[0].mean())
+        return common, prefer
 
     def duels(self) -> list[tuple[str, str, Duel]]:
         """GAM between the best members of every two runs that have one."""
@@ -185,15 +213,15 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
                 "an item is real; allowed: minimax, heuristic, least_squares"
             )
         first = populations[0] if populations else found
-        if found.dataset.name != first.dataset.name:
-            raise ConfigError(
-                f"{path}: trained on {found.dataset.name}, and {first.path} on "
-                f"{first.dataset.name}; allowed: runs on the same data"
-            )
         if found.dataset.shape != first.dataset.shape:
             raise ConfigError(
                 f"{path}: its items are {_times(found.dataset.shape)} and those of {first.path} "
                 f"{_times(first.dataset.shape)}; allowed: runs on items of one shape"
+            )
+        if found.dataset.name != first.dataset.name:
+            raise ConfigError(
+                f"{path}: trained on {found.dataset.name}, and {first.path} on "
+                f"{first.dataset.name}; allowed: runs on the same data"
             )
         populations.append(found)
     return populations

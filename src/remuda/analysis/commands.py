@@ -126,8 +126,11 @@ def _print_battle(found: Battle) -> None:
         print(
             f"judges that take most real items for made, to be trusted little: {', '.join(blind)}"
         )
-    for group, alone, verdict in found.helped():
-        print(f"{group} beside {alone}: {verdict}")
+    for beside in found.helped():
+        print(f"{beside.group} beside {beside.singles}: {beside.verdict}")
+        print(
+            f"of {beside.judges} judges of both, {beside.prefer} call more of {beside.group} real"
+        )
     if any(one.judges == 0 for side in found.sides for one in side.verdicts):
         print("nan: no judge is left that the generator has not met; allowed: more runs")
     duels = found.duels()
