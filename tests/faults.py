@@ -85,13 +85,13 @@ def _training_a_batch() -> None:
 
 def _after_file(end: str) -> None:
     from remuda import ensemble, store
-    from remuda.runtime import master
+    from remuda.runtime import outcome
 
     def written(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
             die()
 
-    for module in (store, ensemble, master):
+    for module in (store, ensemble, outcome):
         for name in ("write_atomically", "write_json"):
             if hasattr(module, name):
                 after(module, name, written)
@@ -202,7 +202,7 @@ def interrupt(at: str) -> None:
     """Ctrl-C exactly at a named point."""
     from remuda import store
     from remuda.ensemble import Ensemble
-    from remuda.runtime import master
+    from remuda.runtime import outcome
     from remuda.store import RunFolder
 
     passed = 0
@@ -226,7 +226,7 @@ def interrupt(at: str) -> None:
     elif at == "after the population's event":
         after(RunFolder, "append_event", at_event)
     elif at == "in the sample sheets":
-        before(master, "sheet", now)
+        before(outcome, "sheet", now)
     elif at == "in a checkpoint":
         before(store, "write_atomically", at_cell)
     elif at == "after a checkpoint":

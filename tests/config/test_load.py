@@ -72,6 +72,7 @@ def test_cellular_mnist_is_table_1_of_the_article() -> None:
         "activation": "tanh",
         "prior": "gaussian",
         "batch_norm": False,
+        "discriminator_batch_norm": True,
         "output": "tanh",
         "spectral_norm": False,
     }

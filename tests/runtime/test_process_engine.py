@@ -243,9 +243,9 @@ def test_a_signal_to_the_whole_job_loses_no_complete_round(tmp_path: Path, data:
 
 def test_a_closed_terminal_saves_what_is_complete(tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
-    more = ("rounds=40", "training.batches_per_round=20", "run.checkpoint_every=40")
+    more = ("rounds=400", "training.batches_per_round=20", "run.checkpoint_every=400")
     train = Command(tmp_path, "train", *tiny(data, run, *more, "run.sheet_every=0"), "--plain")
-    train.wait_for("round    2/40")
+    train.wait_for("round    2/400")
     train.send(signal.SIGHUP)
     assert train.wait() == 128 + signal.SIGHUP
     assert len(RunFolder(run).checkpoints()) == 1
