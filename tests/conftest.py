@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Before torch is loaded. Tests run side by side, a process per core: with several threads each they
+# would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("remuda", deadline=None)
 settings.load_profile("remuda")

@@ -58,7 +58,7 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [3])
 def test_processes_give_the_weights_of_one(
     workers: int, data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
