@@ -60,7 +60,7 @@ class TrainingSettings(Settings):
     augment: tuple[Augmentation, ...] = Field(
         (),
         description="random changes of all images a discriminator trains on (DiffAugment): "
-        "translation, cutout, colour; helps where there are few images",
+        "translation, cutout, colour; meant for few images and long training",
     )
     input_noise: tuple[NoiseStep, ...] = Field((), description=_INPUT_NOISE)
     gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
