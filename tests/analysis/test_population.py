@@ -115,8 +115,8 @@ def test_held_out_items_come_first(alone: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_without_them_the_test_split_is_taken() -> None:
-    settings = DataSettings(source="mnist", limit=30)
+def test_without_them_the_test_split_is_taken(real_data: Path) -> None:
+    settings = DataSettings(source="mnist", dir=str(real_data), limit=30)
     items, what = held_out(load_dataset(settings), settings)
     assert (len(items), what) == (10_000, "test items of mnist")
 
