@@ -22,7 +22,6 @@ import torch
 from remuda import runtime
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.metrics import load_extractor
 from remuda.runtime import Engine
 
 ARMS = {
@@ -79,19 +78,13 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
     assert result.scores is not None
     values = result.scores.to_json()["values"]
     images = cells * rounds * config.training.batch_size * (batches // rounds)
-    row: dict[str, object] = {
+    return {
         "arm": arm,
         "seed": seed,
         "images": images,
         "seconds": round(seconds, 1),
-        **{name: values[name] for name in ("is", "fid", "tvd")},
+        **{name: values[name] for name in COLUMNS if name in values},
     }
-    samples, labels = result.ensemble.draw_labelled(2000, seed)
-    if labels is not None:
-        name = "cifar" if arguments.data == "cifar10" else "digits"
-        guesses = load_extractor(name)(samples).logits.argmax(1)
-        row["accuracy"] = float((guesses == labels).double().mean())
-    return row
 
 
 def table(rows: list[dict[str, object]]) -> str:

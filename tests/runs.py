@@ -20,6 +20,7 @@ import numpy as np
 
 from remuda.parcels import Parcel
 from remuda.store import RunFolder
+from tests import faults
 
 ROUNDS = 3
 CELLS = 3
@@ -72,6 +73,16 @@ def tiny(data: Path | str, run: Path, *more: str) -> list[str]:
         "run.keep_best=false",
         *more,
     ]
+
+
+def killed_and_resumed(folder: Path, words: Sequence[str], point: str, engine: str) -> None:
+    """Train, die of SIGKILL at a point of `tests.faults`, and train on to the end on an engine."""
+    run = Path(next(word for word in words if word.startswith("run.dir=")).partition("=")[2])
+    train = Command(folder, "train", *words, fault=faults.kill, at=point)
+    assert train.wait() == -signal.SIGKILL, train.said
+    assert not (run / "result.json").exists()
+    code, _, errors = remuda(folder, "resume", str(run), "--engine", engine)
+    assert code == 0, errors
 
 
 def on_an_engine(words: Sequence[str]) -> list[str]:

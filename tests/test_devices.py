@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from remuda import runtime
 from remuda.config import validate
 from remuda.config.schema import DeviceSettings
 from remuda.devices import Devices
@@ -116,11 +118,14 @@ def test_a_device_that_is_not_here_is_named() -> None:
         Devices.of(DeviceSettings(discriminator=name))
 
 
-def test_a_missing_device_is_refused_before_anything_is_written() -> None:
+def test_a_missing_device_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     name = f"cuda:{torch.cuda.device_count()}"
-    config = tiny_config(**SETTINGS, devices={"generator": name})
+    run = {"dir": str(tmp_path / "run")}
+    config = tiny_config(**SETTINGS, devices={"generator": name}, run=run)
     with pytest.raises(ConfigError, match=rf"devices.generator={name}: there is no such"):
-        Run.prepare(config, tiny_dataset())
+        runtime.train(config, dataset=tiny_dataset())
+    assert not (tmp_path / "run").exists()
+    Run.prepare(config, tiny_dataset())  # to score what was trained elsewhere needs no device
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from remuda import runtime
+from remuda.config import load_config
 
 from ..runs import remuda
 
@@ -123,3 +127,22 @@ def test_a_mistake_is_one_line(
     assert says in errors
     assert len(errors.splitlines()) == 1
     assert list(tmp_path.glob("*.png")) == []
+
+
+@pytest.mark.parametrize("command", ["gam", "ais"])
+def test_networks_that_are_told_labels_are_refused(command: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "told.npz", x=images, y=np.arange(40) % 2)
+    network = (
+        "network={family: class_dcgan, width: 8, latent: 2, condition: projection, classes: 2}"
+    )
+    run, other = tmp_path / "told", tmp_path / "other"
+    own = [f"data={tmp_path / 'told.npz'}", network, "method=independent", "grid=1x1", "rounds=1"]
+    own += ["training.batch_size=10", "score.extractor=none", "run.sheet_every=0"]
+    for path in (run, other)[: 2 if command == "gam" else 1]:
+        runtime.train(load_config("quickstart", [*own, f"run.dir={path}"]))
+    paths = [str(run), *([str(other)] if command == "gam" else [])]
+    code, _, errors = remuda(tmp_path, command, *paths)
+    assert code == 2
+    assert "told labels" in errors
+    assert "Traceback" not in errors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,13 @@ import torch
 from remuda.cell import ASSESSMENT, parcel_assessment
 from remuda.config import validate
 from remuda.data import Dataset
+from remuda.ensemble import Ensemble, Member
 from remuda.errors import ConfigError, DataError
 from remuda.methods import build_method, resolved
 from remuda.methods.class_parallel import ClassParallel
-from remuda.metrics import Judge
-from remuda.runtime import Run
+from remuda.metrics import Judge, Scores
+from remuda.runtime import Engine, Run, engines
+from remuda.store import RunFolder
 from tests.tiny import (
     DCGAN,
     MLP,
@@ -272,3 +276,42 @@ def test_a_score_that_is_no_number_loses() -> None:
     tensors = {**parcels[0].tensors, **{f"{ASSESSMENT}{key}": part for key, part in lost.items()}}
     parcels[0] = replace(parcels[0], tensors=tensors)
     assert 0 not in population.method.ensemble(parcels, judge).weights
+
+
+# ---------------------------------------------------------------------------- engines and scores
+
+
+@pytest.mark.parametrize(("cores", "engine"), [(1, "LocalMaster"), (4, "ProcessMaster")])
+def test_the_engine_counts_the_cells_that_the_data_make(
+    cores: int, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grid of one cell in the settings says nothing: there will be a cell per label."""
+    for name in ("LocalMaster", "ProcessMaster"):
+        monkeypatch.setattr(engines, name, lambda *_, name=name: name)
+    monkeypatch.setattr(engines, "make_shared_folder", lambda _: tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run = Run.prepare(tiny_config(method=ALONE, grid="1x1"), unequal(8, 8, 8))
+    started: object = Engine("auto").start(run, RunFolder(tmp_path))
+    assert started == engine
+
+
+def test_the_extractor_of_the_data_says_how_often_samples_show_their_label() -> None:
+    network = {"family": "class_dcgan", "width": 8, "latent": 4}
+    data = {"source": "digits", "limit": 300}
+    config = tiny_config(method=ALONE, network=network, data=data, score={"extractor": "auto"})
+    run = Run.prepare(config)
+    assert run.judge is not None
+    assert run.knows_labels(run.judge.extractor)
+    population = Population(run.config, run.dataset)
+    members = [
+        Member(cell.index, 0.1, cell.gan.generator.network.state_dict(), label=cell.index)
+        for cell in population.cells
+    ]
+    ensemble = Ensemble(run.config.network, (1, 28, 28), tuple(members), labels=run.labels)
+    found = run.score(ensemble, 50, seed=1)
+    samples, labels = ensemble.draw_labelled(50, 1)
+    guesses = run.judge.extractor(samples).logits.argmax(1)
+    assert labels is not None
+    assert isinstance(found, Scores)
+    assert found.values["accuracy"] == sum(map(int, guesses == labels)) / 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from remuda import load, runtime
 from remuda.config import load_config
 from remuda.runtime import Engine
 from remuda.store import RunFolder
-from tests import faults
-from tests.runs import Command, happenings, remuda, tiny, tree
+from tests.runs import happenings, killed_and_resumed, tiny, tree
 
 COUNTS = (4, 11, 30)  # of the labels 1, 2 and 3; a batch is 6
 
@@ -58,12 +56,11 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_processes_give_the_weights_of_one(
-    workers: int, data: Path, tmp_path: Path, undisturbed: Path
+def test_three_processes_give_the_weights_of_one(
+    data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
     source, *overrides = words(data, tmp_path / "run")
-    runtime.train(load_config(source, overrides), engine=Engine("process", workers))
+    runtime.train(load_config(source, overrides), engine=Engine("process", 3))
     assert tree(tmp_path / "run") == tree(undisturbed)
 
 
@@ -74,11 +71,7 @@ def test_killed_in_the_middle_and_resumed_it_ends_in_the_same_bits(
     point: str, engine: str, data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
-    train = Command(tmp_path, "train", *words(data, run), fault=faults.kill, at=point)
-    assert train.wait() == -signal.SIGKILL, train.said
-    assert (run / "result.json").exists() is False
-    code, _, errors = remuda(tmp_path, "resume", str(run), "--engine", engine)
-    assert code == 0, errors
+    killed_and_resumed(tmp_path, words(data, run), point, engine)
     assert tree(run) == tree(undisturbed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from remuda.cell import lineage, lineages_met
 from remuda.config import load_config
 from remuda.runtime import Engine
 from remuda.store import RunFolder
-from tests import faults
-from tests.runs import Command, happenings, remuda, tiny, tree, write_data
+from tests.runs import happenings, killed_and_resumed, tiny, tree, write_data
 
 MEMBERS = (
     "[{prior: uniform}, "
@@ -76,11 +74,7 @@ def test_killed_in_the_middle_and_resumed_it_ends_in_the_same_bits(
     point: str, engine: str, data: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
-    train = Command(tmp_path, "train", *words(data, run), fault=faults.kill, at=point)
-    assert train.wait() == -signal.SIGKILL, train.said
-    assert (run / "result.json").exists() is False
-    code, _, errors = remuda(tmp_path, "resume", str(run), "--engine", engine)
-    assert code == 0, errors
+    killed_and_resumed(tmp_path, words(data, run), point, engine)
     assert tree(run) == tree(undisturbed)
     assert in_order(run) == in_order(undisturbed)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from remuda.cell import Cell, lineage
 from remuda.config import AnyNetwork, Config, DataSettings
+from remuda.config.schema import DeviceSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.methods import acquainted, all_met, build_method
@@ -60,6 +61,8 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     """The population in the last complete checkpoint of a run, finished or not."""
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
+    # Judged on the processor, wherever it was trained.
+    config = config.model_copy(update={"devices": DeviceSettings()})
     checkpoints = folder.checkpoints()
     if not checkpoints:
         raise StoreError(
@@ -68,8 +71,8 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
         )
     if label_count(config.network):
         raise ConfigError(
-            f"{path}: network.condition={getattr(config.network, 'condition', None)}: its networks "
-            "are told labels, and judges are not; allowed: runs with network.condition=none"
+            f"{path}: its networks are told labels, and judges are not; "
+            "allowed: runs with network.condition=none"
         )
     dataset = load_dataset(config.data)
     method = build_method(config)

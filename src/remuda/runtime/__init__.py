@@ -48,6 +48,7 @@ def train(
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset)
+        engine.check(run.config)
         initial = {name: start.encoded for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
             anchored(run.config), environment(run), {**(attachments or {}), **initial}
@@ -73,6 +74,7 @@ def resume(
         if folder.result() is not None:
             return None
         run = Run.prepare(config)
+        engine.check(run.config)
         check_environment(folder, run, observer)
         return _carry(run, folder, observer, engine)
 

@@ -16,6 +16,7 @@ from remuda.comm import (
 )
 from remuda.config import Config
 from remuda.data import share_dataset
+from remuda.devices import Devices
 from remuda.errors import StoreError
 from remuda.protocol import Patience
 from remuda.runtime.prepare import Run
@@ -40,6 +41,11 @@ class Engine:
     workers: int | None = None
     patience: Patience = field(default_factory=Patience)
     session: Session | None = field(default=None, kw_only=True)
+
+    def check(self, config: Config) -> None:
+        """Refuse, before anything is written, devices that the workers will not find."""
+        if self.session is None:  # those of other ranks may be on other machines
+            Devices.of(config.devices)
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
         """Start the workers; the caller closes what it gets."""

@@ -70,12 +70,12 @@ class Outcome:
         """Pictures of the mixture and of every cell, or, where there are labels, of every label."""
         mixture = self._ensemble(recipe, round)
         self._folder.write_sheet(round, "mixture", self._sheet(mixture))
-        names = [*mixture.known_labels.values()][:MOST_SHEETS]
-        for label, name in enumerate(names):
+        labels = [*mixture.known_labels.items()][:MOST_SHEETS]
+        for label, name in labels:
             samples = mixture.sample(SHEET_SAMPLES, self._config.seed, name)
             readable = re.sub(r"[^\w.-]+", "_", name)[:40]
             self._folder.write_sheet(round, f"label-{label:04d}-{readable}", sheet(samples))
-        cells = 0 if names else self._config.cells
+        cells = 0 if labels else self._config.cells
         for cell in range(0, cells, max(1, -(-cells // MOST_SHEETS))):
             alone = self._ensemble(Recipe({cell: 1.0}, None, "one cell"), round)
             self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))

@@ -15,7 +15,6 @@ import torch
 
 from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
-from remuda.devices import Devices
 from remuda.ensemble import Ensemble, Labels
 from remuda.errors import ConfigError, StoreError
 from remuda.methods import Method, build_method, resolved
@@ -63,7 +62,6 @@ class Run:
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
-        Devices.of(config.devices)  # refuses those that are not here
         extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
         for cell, view in enumerate(views):
