@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=4)
     arguments = parser.parse_args()
-    settings = ["data=digits", "data.limit=1000", f"network.width={arguments.width}"]
+    settings = ["data=digits", "data.limit=300", f"network.width={arguments.width}"]
     config = load_config("dccgan-mnist", settings)
     dataset = load_dataset(config.data)
     cell = Cell(0, config, dataset, torch.arange(len(dataset)), judge=None, round=1)
