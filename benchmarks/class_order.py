@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
-from remuda import runtime
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.runtime import Engine
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
 
 ARMS = {
     "dcgan": "dcgan-{}",
@@ -73,7 +73,7 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
     config = load_config(preset, overrides)
     engine = Engine(arguments.engine)
     started = time.perf_counter()
-    result = runtime.train(config, engine=engine)
+    result = training.train(config, engine=engine)
     seconds = time.perf_counter() - started
     assert result.scores is not None
     values = result.scores.to_json()["values"]

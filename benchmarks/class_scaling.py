@@ -22,11 +22,11 @@ from pathlib import Path
 
 import torch
 
-from remuda import runtime
 from remuda.config import load_config
 from remuda.data import Dataset, load_dataset
-from remuda.runtime import Engine
-from remuda.store import RunFolder
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
+from remuda.runs.store import RunFolder
 
 
 def grouped(dataset: Dataset, labels: int, each: int) -> Dataset:
@@ -64,12 +64,12 @@ def cell_round(
         )
         # One worker is a process too, so that only the number differs.
         data = grouped(dataset, labels, arguments.each)
-        result = runtime.train(config, dataset=data, engine=Engine("process", workers))
+        result = training.train(config, dataset=data, engine=Engine("process", workers))
         events = RunFolder.open(result.path).events()
     later = [event for event in events if event.get("round", 0) > 1]
-    training = [event["seconds"]["train"] for event in later if event["event"] == "round"]
+    spent = [event["seconds"]["train"] for event in later if event["event"] == "round"]
     rounds = [event["seconds"] for event in later if event["event"] == "population"]
-    return statistics.median(training), statistics.median(rounds) / (labels / workers)
+    return statistics.median(spent), statistics.median(rounds) / (labels / workers)
 
 
 def main() -> None:
@@ -100,9 +100,9 @@ def main() -> None:
     print("labels  workers  s per cell-round    ratio  s per round and label    ratio")
     least = {size: tuple(map(min, zip(*pairs, strict=True))) for size, pairs in found.items()}
     first = least[sizes[0]]
-    for (labels, workers), (training, wall) in least.items():
+    for (labels, workers), (spent, wall) in least.items():
         print(
-            f"{labels:6}  {workers:7}  {training:16.4f}  {training / first[0]:7.3f}"
+            f"{labels:6}  {workers:7}  {spent:16.4f}  {spent / first[0]:7.3f}"
             f"  {wall:21.4f}  {wall / first[1]:7.3f}"
         )
 

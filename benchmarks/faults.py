@@ -24,12 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remuda import runtime
 from remuda.config import Config, load_config
-from remuda.launch import Launcher, find_launcher
-from remuda.protocol import Verdict, Watched
-from remuda.runtime import Engine, Observer
-from remuda.supervisor import find_mpiexec
+from remuda.parallel import ranks, training
+from remuda.parallel.engines import Engine
+from remuda.parallel.launch import Launcher, find_launcher
+from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import Liveness, WorkerStatus
+from remuda.parallel.supervisor import find_mpiexec
 
 PER_JOB = 10  # repetitions of one MPI job; each costs it a rank
 WORKERS = 3
@@ -42,11 +43,11 @@ class Killer(Observer):
     rng: random.Random
     killed: float | None = None
     detected: float | None = None
-    _workers: list[Watched] = field(default_factory=list)
+    _workers: list[WorkerStatus] = field(default_factory=list)
     _armed: bool = False
 
-    def watched(self, workers: Sequence[Watched]) -> None:
-        self._workers = [one for one in workers if one.verdict is not Verdict.DEAD]
+    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+        self._workers = [one for one in workers if one.liveness is not Liveness.DEAD]
 
     def reported(self, report: Any, alarms: Any) -> None:
         if report.round >= 2 and not self._armed and any(one.cells for one in self._workers):
@@ -81,7 +82,7 @@ def repeat(folder: Path, engine: Engine, numbers: Sequence[int]) -> list[dict[st
     found = []
     for number in numbers:
         name, killer = f"{engine.name}-{number}", Killer(random.Random(number))
-        runtime.train(settings(folder, name), killer, engine=engine)
+        training.train(settings(folder, name), killer, engine=engine)
         same = weights(folder, name) == weights(folder, "undisturbed")
         row = {"detected": killer.detected, "same": same, "killed": killer.killed is not None}
         print(f"{engine.name} {number:>3}: {row}", file=sys.stderr, flush=True)
@@ -90,7 +91,7 @@ def repeat(folder: Path, engine: Engine, numbers: Sequence[int]) -> list[dict[st
 
 
 def master_of_a_job(launcher: Launcher, folder: Path, numbers: list[int]) -> None:
-    session = runtime.join_job(launcher)
+    session = ranks.join_job(launcher)
     rows = repeat(folder, Engine("mpi", session=session), numbers)
     (folder / f"mpi-{numbers[0]}.json").write_text(json.dumps(rows))
 
@@ -130,7 +131,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        runtime.train(settings(folder, "undisturbed"))
+        training.train(settings(folder, "undisturbed"))
         if "process" in options.engines:
             show("process", repeat(folder, Engine("process", WORKERS), range(options.repeat)))
         if "mpi" in options.engines:

@@ -16,12 +16,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from remuda import runtime
 from remuda.config import load_config
-from remuda.methods import Recipe
-from remuda.protocol import Watched
-from remuda.runtime import Engine, Observer
-from remuda.store import RunFolder
+from remuda.methods import Mixture
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
+from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import WorkerStatus
+from remuda.runs.store import RunFolder
 
 EXCHANGE = ("gather", "publish", "wait")
 
@@ -40,10 +41,10 @@ class Talk(Observer):
         self._pids: list[int] = []
         self._start: float | None = None
 
-    def watched(self, workers: Sequence[Watched]) -> None:
+    def watched(self, workers: Sequence[WorkerStatus]) -> None:
         self._pids = [worker.pid for worker in workers]
 
-    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         used = time.process_time()
         used += sum(cpu_seconds(Path(f"/proc/{pid}/task/{pid}")) for pid in self._pids)
         if self._start is None and self._pids:
@@ -62,7 +63,7 @@ def main() -> None:
         words = ["data=digits", f"rounds={options.rounds}", "training.batches_per_round=600"]
         words += ["run.sheet_every=0", f"run.dir={Path(folder) / 'run'}"]
         config = load_config("cellular-mnist", words)
-        runtime.train(config, talk, engine=Engine("process", options.workers))
+        training.train(config, talk, engine=Engine("process", options.workers))
         events = RunFolder(Path(folder) / "run").events()
     rounds = [event for event in events if event["event"] == "round" and event["round"] > 1]
     total = sum(sum(event["seconds"].values()) for event in rounds)

@@ -21,18 +21,20 @@ from pathlib import Path
 
 import torch
 
-from remuda import runtime
-from remuda.cell import Cell
 from remuda.config import load_config
-from remuda.methods import Recipe
-from remuda.runtime import Engine, Observer
+from remuda.gan.cell import Cell
+from remuda.methods import Mixture
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
+from remuda.parallel.observer import Observer
+from remuda.runs.prepare import Run
 
 
 class Rounds(Observer):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def completed(self, round: int, recipe: Recipe, seconds: float) -> None:
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         # The first round includes what each worker does once.
         if round > 1:
             self.seconds.append(seconds)
@@ -44,7 +46,7 @@ def round_seconds(workers: int, rounds: int, batches: int) -> list[float]:
         settings = ["data=digits", f"rounds={rounds}", f"training.batches_per_round={batches}"]
         settings += ["run.sheet_every=0", f"run.dir={Path(folder) / 'run'}"]
         config = load_config("cellular-mnist", settings)
-        runtime.train(config, observer, engine=Engine("process", workers))
+        training.train(config, observer, engine=Engine("process", workers))
     return observer.seconds
 
 
@@ -53,7 +55,7 @@ def train_alone(batches: int, start: Barrier, seconds: SimpleQueue[float]) -> No
     torch.set_num_threads(1)
     settings = ["data=digits", "grid=1x1", "method=independent", "score.extractor=none"]
     config = load_config("cellular-mnist", [*settings, f"training.batches_per_round={batches}"])
-    run = runtime.Run.prepare(config)
+    run = Run.prepare(config)
     cell = Cell(0, config, run.dataset, run.views[0], None)
     cell.round = 1
     cell.train(cell.gan)  # what torch does once

@@ -31,9 +31,13 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from remuda.cell import Cell, Losses
-from remuda.comm import MasterComm
-from remuda.comm.messages import (
+from remuda.config import Config, validate
+from remuda.data import dataset_from_array
+from remuda.gan.cell import Cell, Losses
+from remuda.gan.parcels import Parcel
+from remuda.methods import RoundReport
+from remuda.parallel.master import Master
+from remuda.parallel.messages import (
     Committed,
     Done,
     Finished,
@@ -45,15 +49,12 @@ from remuda.comm.messages import (
     Status,
     decode,
 )
-from remuda.config import Config, validate
-from remuda.data import dataset_from_array
-from remuda.methods import RoundReport
-from remuda.parcels import Parcel
-from remuda.protocol import Patience, State, checkpoint_due, may_start
-from remuda.runtime import Observer, Run
-from remuda.runtime.master import Master
-from remuda.runtime.prepare import environment
-from remuda.store import RunFolder, cell_file
+from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import State, Timeouts, may_start
+from remuda.parallel.transports.base import MasterComm
+from remuda.runs.prepare import Run, environment
+from remuda.runs.retention import checkpoint_due
+from remuda.runs.store import RunFolder, cell_file
 
 CORES_PER_HOST = 48
 SPARES = 2  # adopt the cells of the two that are lost
@@ -61,9 +62,9 @@ SPARES = 2  # adopt the cells of the two that are lost
 
 @dataclass(frozen=True)
 class Fault:
-    """A worker that ends, or only stops answering, so long after an epoch began."""
+    """A worker that ends, or only stops answering, so long after an term began."""
 
-    epoch: int
+    term: int
     worker: int
     after: float
     kind: Literal["killed", "silent"]
@@ -99,9 +100,9 @@ class Notes:
     task_bytes: int = 0
     heartbeats: list[Probe] = field(default_factory=list)  # as each began
     memory: list[int] = field(default_factory=list)  # of the process: at the start and then
-    placements: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)  # by epoch
-    tasks: dict[int, Probe] = field(default_factory=dict)  # the last one sent, by epoch
-    first_report: dict[tuple[int, int], Probe] = field(default_factory=dict)  # by epoch, round
+    placements: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)  # by term
+    tasks: dict[int, Probe] = field(default_factory=dict)  # the last one sent, by term
+    first_report: dict[tuple[int, int], Probe] = field(default_factory=dict)  # by term, round
     last_report: dict[tuple[int, int], Probe] = field(default_factory=dict)
     told: dict[tuple[int, int], Probe] = field(default_factory=dict)  # that a round is complete
     faults: dict[int, float] = field(default_factory=dict)  # by worker, as they happened
@@ -114,7 +115,7 @@ class SimulatedWorker:
 
     number: int
     state: State = State.INACTIVE
-    epoch: int = 0
+    term: int = 0
     cells: tuple[int, ...] = ()
     start: int = 0
     committed: int = 0
@@ -183,7 +184,7 @@ class Crew(threading.Thread):
             case RunTask():
                 self.notes.task_bytes = len(content)
                 self._begin(worker, message)
-            case Committed() if message.epoch == worker.epoch:
+            case Committed() if message.term == worker.term:
                 worker.committed = message.round
                 self._go_on(worker)
             case GetStatus():
@@ -192,11 +193,11 @@ class Crew(threading.Thread):
 
     def _status(self, worker: SimulatedWorker, number: int) -> Status:
         if not worker.cells:
-            return Status(number=number, state=worker.state, epoch=0, rounds={})
+            return Status(number=number, state=worker.state, term=0, rounds={})
         return Status(
             number=number,
             state=worker.state,
-            epoch=worker.epoch,
+            term=worker.term,
             rounds=dict.fromkeys(worker.cells, worker.round - 1),
             cell=worker.cell if worker.state is State.PROCESSING else None,
             batch=300,
@@ -204,12 +205,12 @@ class Crew(threading.Thread):
         )
 
     def _begin(self, worker: SimulatedWorker, task: RunTask) -> None:
-        if task.epoch not in self.notes.placements:
+        if task.term not in self.notes.placements:
             for fault in self._plan.faults:
-                if fault.epoch == task.epoch:
+                if fault.term == task.term:
                     self._at(time.monotonic() + fault.after, lambda fault=fault: self._meet(fault))  # type: ignore[misc]
-        self.notes.placements.setdefault(task.epoch, {})[worker.number] = task.cells
-        worker.state, worker.epoch, worker.cells = State.PROCESSING, task.epoch, task.cells
+        self.notes.placements.setdefault(task.term, {})[worker.number] = task.cells
+        worker.state, worker.term, worker.cells = State.PROCESSING, task.term, task.cells
         worker.start = worker.committed = task.start
         worker.done, worker.training = 0, False
         self._go_on(worker)
@@ -231,24 +232,24 @@ class Crew(threading.Thread):
         worker.training = True
         # Spread evenly, and the same in every run.
         pace = 1 + self._plan.spread * (worker.number * 0.618034 % 1 - 0.5)
-        epoch = worker.epoch
+        term = worker.term
         self._at(
-            time.monotonic() + pace * self._plan.seconds, lambda: self._finish_round(worker, epoch)
+            time.monotonic() + pace * self._plan.seconds, lambda: self._finish_round(worker, term)
         )
 
-    def _finish_round(self, worker: SimulatedWorker, epoch: int) -> None:
-        if epoch != worker.epoch or worker.number in self.gone:
+    def _finish_round(self, worker: SimulatedWorker, term: int) -> None:
+        if term != worker.term or worker.number in self.gone:
             return
         round, cell, settings = worker.round, worker.cell, self._config
         if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
             self._save(worker, round, cell)
         report = {**self._report, "cell": cell, "round": round}
-        self._say(worker, Done(epoch=epoch, report=report))
+        self._say(worker, Done(term=term, report=report))
         worker.done += 1
         worker.training = False
         if worker.round > settings.rounds:
             worker.state = State.FINISHED
-            self._say(worker, Finished(epoch=epoch))
+            self._say(worker, Finished(term=term))
         self._go_on(worker)
 
     def _save(self, worker: SimulatedWorker, round: int, cell: int) -> None:
@@ -256,17 +257,17 @@ class Crew(threading.Thread):
         folder = self._folder / "checkpoints" / f"round-{round:06d}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / cell_file(cell)).touch()
-        saved = Saved(epoch=worker.epoch, cell=cell, round=round, bytes=0, sha256="0" * 64)
+        saved = Saved(term=worker.term, cell=cell, round=round, bytes=0, sha256="0" * 64)
         self._say(worker, saved)
 
 
 def _read(content: bytes) -> Message:
-    """A message; of a task all but `homes`, which these workers do not need.
+    """A message; of a task all but `owners`, which these workers do not need.
 
     Every real worker has a processor of its own to read its task; these share the master's.
     """
-    task, homes, _ = content.partition(b',"homes":')
-    return decode(task + b',"homes":[]}' if homes else content)
+    task, owners, _ = content.partition(b',"owners":')
+    return decode(task + b',"owners":[]}' if owners else content)
 
 
 def _report() -> RoundReport:
@@ -315,9 +316,9 @@ class SimulatedMaster(MasterComm):
         self.notes.sent[type(message).__name__] += 1
         match message:
             case RunTask():
-                self.notes.tasks[message.epoch] = self._probe()
+                self.notes.tasks[message.term] = self._probe()
             case Committed():
-                self.notes.told[message.epoch, message.round] = self._probe()
+                self.notes.told[message.term, message.round] = self._probe()
             case GetStatus() if message.number > len(self.notes.heartbeats):
                 self.notes.heartbeats.append(self._probe())
                 self.notes.memory.append(_resident())
@@ -346,7 +347,7 @@ class SimulatedMaster(MasterComm):
         message = decode(content)
         self.notes.taken[type(message).__name__] += 1
         if isinstance(message, Done):
-            key, now = (message.epoch, message.report["round"]), self._probe()
+            key, now = (message.term, message.report["round"]), self._probe()
             self.notes.first_report.setdefault(key, now)
             self.notes.last_report[key] = now
         return message
@@ -362,7 +363,7 @@ class SimulatedMaster(MasterComm):
         return None
 
     def results(
-        self, wanted: Mapping[int, Sequence[int]], epoch: int, round: int, part: str = ""
+        self, wanted: Mapping[int, Sequence[int]], term: int, round: int, part: str = ""
     ) -> dict[int, Parcel]:
         found = self._parcel.only(part)
         return {
@@ -371,7 +372,7 @@ class SimulatedMaster(MasterComm):
             for cell in cells
         }
 
-    def forget(self, epoch: int, round: int) -> None:
+    def forget(self, term: int, round: int) -> None:
         pass
 
     def close(self) -> None:
@@ -398,16 +399,16 @@ def simulated_config(grid: str, rounds: int, folder: Path) -> Config:
 
 
 def simulate(
-    config: Config, plan: Plan, patience: Patience, workers: int, profile: bool = False
+    config: Config, plan: Plan, timeouts: Timeouts, workers: int, profile: bool = False
 ) -> Notes:
     """Take a run to its end with so many simulated workers."""
     dataset = dataset_from_array(np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 64)
     run = Run.prepare(config, dataset)
     folder = RunFolder.create(config, environment(run))
-    parcel = Cell(0, config, dataset, run.views[0], judge=None).parcel()
+    parcel = Cell(0, config, dataset, run.views[0], scorer=None).parcel()
     crew = Crew(config, plan, workers, folder.path)
     with folder.lock():
-        master = Master(run, folder, SimulatedMaster(crew, parcel), Observer(), patience)
+        master = Master(run, folder, SimulatedMaster(crew, parcel), Observer(), timeouts)
         if profile:
             with cProfile.Profile() as profiler:
                 master.run()
@@ -422,19 +423,19 @@ def simulate(
 
 def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
     """One run of four rounds in which one worker is killed and another falls silent."""
-    patience = Patience(dead=seconds)
+    timeouts = Timeouts(dead=seconds)
     plan = Plan(
         seconds,
         faults=[
-            Fault(epoch=1, worker=3, after=1.5 * seconds, kind="killed"),
-            Fault(epoch=2, worker=7, after=0.5 * seconds, kind="silent"),
+            Fault(term=1, worker=3, after=1.5 * seconds, kind="killed"),
+            Fault(term=2, worker=7, after=0.5 * seconds, kind="silent"),
         ],
     )
     with tempfile.TemporaryDirectory() as name:
         config = simulated_config(grid, 4, Path(name))
         cells = config.cells
         start = time.monotonic()
-        notes = simulate(config, plan, patience, cells + SPARES, profile)
+        notes = simulate(config, plan, timeouts, cells + SPARES, profile)
         end = time.monotonic()
         if set(notes.lost) != {fault.worker for fault in plan.faults}:
             raise SystemExit(
@@ -470,10 +471,10 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
         "messages per CPU second": f"{rate:,.0f}",
         "last report to last worker told": _span(done, told),
     }
-    for epoch, worker, what in ((2, 3, "killed"), (3, 7, "silent")):
+    for term, worker, what in ((2, 3, "killed"), (3, 7, "silent")):
         lost = notes.lost[worker]
         rows[f"{what}: until written off"] = f"{lost.time - notes.faults[worker]:.2f} s"
-        rows[f"{what}: then until all have new tasks"] = _span(lost, notes.tasks[epoch])
+        rows[f"{what}: then until all have new tasks"] = _span(lost, notes.tasks[term])
     return {
         **rows,
         "memory of the process: growth": f"{(max(before) - notes.memory[0]) / 1e6:.0f} MB",
@@ -496,7 +497,7 @@ def _resident() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--grids", nargs="+", default=["25x40", "100x100"])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a round; also patience")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a round; also timeouts")
     parser.add_argument("--profile", action="store_true", help="where the master's loop spends")
     options = parser.parse_args()
     columns = []

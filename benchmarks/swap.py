@@ -13,9 +13,10 @@ import json
 import tempfile
 from pathlib import Path
 
-from remuda import runtime
 from remuda.config import load_config
-from remuda.store import RunFolder
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
+from remuda.runs.store import RunFolder
 
 ROUTINES = ("gather", "swap", "train")
 
@@ -30,8 +31,8 @@ def seconds(path: Path) -> dict[str, float]:
 
 def train(preset: str, overrides: list[str], folder: Path, workers: int) -> float:
     config = load_config(preset, [*overrides, f"run.dir={folder}"])
-    engine = runtime.Engine("process", workers)
-    return runtime.train(config, engine=engine).seconds
+    engine = Engine("process", workers)
+    return training.train(config, engine=engine).seconds
 
 
 def main() -> None:

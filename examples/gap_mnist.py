@@ -22,7 +22,7 @@ from pathlib import Path
 from runs import trained
 
 from remuda.analysis.curves import Costs, read_costs
-from remuda.figures import Curve, learning_curves
+from remuda.analysis.figures import Curve, learning_curves
 
 # Few images, so that a discriminator can learn them by heart within minutes.
 SMALL = (

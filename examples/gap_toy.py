@@ -27,9 +27,9 @@ from runs import trained
 from scipy.stats import ttest_rel
 
 from remuda import Ensemble, load
+from remuda.analysis.figures import Panel, scatters
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.figures import Panel, scatters
 from remuda.metrics.coverage import REACH, Coverage, mode_coverage
 
 SAMPLES = 2500

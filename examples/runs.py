@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda import runtime
 from remuda.config import load_config
-from remuda.store import RunFolder
+from remuda.parallel import training
+from remuda.runs.store import RunFolder
 
 
 def trained(preset: str, settings: list[str], folder: Path) -> Path:
     """The folder of a finished run with these settings; one that was interrupted goes on."""
     config = load_config(preset, [*settings, f"run.dir={folder}"])
     if not (folder / "config.yaml").is_file():
-        runtime.train(config)
+        training.train(config)
         return folder
     there = RunFolder.open(folder).config()
     wanted, found = (one.model_dump(exclude={"run", "data"}) for one in (config, there))
@@ -23,5 +23,5 @@ def trained(preset: str, settings: list[str], folder: Path) -> Path:
             f"{folder} was trained with other settings ({', '.join(changed)}); "
             "allowed: the same ones, or another --out"
         )
-    runtime.resume(folder)
+    training.resume(folder)
     return folder

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remuda.data.idx import read_images, read_labels
+from remuda.data.formats.idx import read_images, read_labels
 
 SEED = 0
 PER_DIGIT = 1000

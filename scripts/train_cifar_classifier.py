@@ -53,7 +53,7 @@ class TrainedNetwork(CifarNetwork):
 
 
 def main() -> None:
-    """Train, test, and write the file only if the classifier is good enough to judge others."""
+    """Train, test, and write the file only if the classifier is good enough to scorer others."""
     arguments = _arguments()
     torch.set_num_threads(1)
     images, labels = labelled("cifar10", arguments.data, "train")

@@ -38,7 +38,7 @@ SHIFT = 2
 
 
 def main() -> None:
-    """Train, test, and write the file only if the classifier is good enough to judge others."""
+    """Train, test, and write the file only if the classifier is good enough to scorer others."""
     arguments = _arguments()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

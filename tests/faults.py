@@ -70,7 +70,7 @@ def _in_the_middle_of(part: str) -> None:
 
 
 def _training_a_batch() -> None:
-    from remuda.individual import Individual
+    from remuda.gan.learner import Learner
 
     steps = 0
 
@@ -80,12 +80,11 @@ def _training_a_batch() -> None:
         if steps == 30:  # of 18 a round: three cells, two roles, three batches
             die()
 
-    before(Individual, "step", step)
+    before(Learner, "step", step)
 
 
 def _after_file(end: str) -> None:
-    from remuda import ensemble, store
-    from remuda.runtime import outcome
+    from remuda.runs import ensemble, outcome, store
 
     def written(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
@@ -98,7 +97,7 @@ def _after_file(end: str) -> None:
 
 
 def _before_file(end: str) -> None:
-    from remuda import ensemble, store
+    from remuda.runs import ensemble, store
 
     def writing(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
@@ -120,7 +119,7 @@ def _pruning() -> None:
 
 
 def _event_half_written() -> None:
-    from remuda.store import RunFolder
+    from remuda.runs.store import RunFolder
 
     def append(folder: RunFolder, event: dict[str, Any]) -> None:
         if event.get("round") == 2 and event.get("cell") == 1:
@@ -132,7 +131,7 @@ def _event_half_written() -> None:
 
 
 def _first_event_half_written() -> None:
-    from remuda.store import RunFolder
+    from remuda.runs.store import RunFolder
 
     def append(folder: RunFolder, event: dict[str, Any]) -> None:
         (folder.path / "events.jsonl").write_text('{"time": "2026-01-')
@@ -186,24 +185,23 @@ def slow_disk() -> None:
 
 def interrupt_within_a_library() -> None:
     """Ctrl-C comes where a library makes another error of it."""
-    from remuda.individual import Individual
+    from remuda.gan.learner import Learner
 
-    def step(individual: Individual, *_: object) -> None:
-        if individual.optimizer.state:
+    def step(learner: Learner, *_: object) -> None:
+        if learner.optimizer.state:
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt as error:
                 raise RuntimeError("Error calling __set_name__") from error
 
-    before(Individual, "step", step)
+    before(Learner, "step", step)
 
 
 def interrupt(at: str) -> None:
     """Ctrl-C exactly at a named point."""
-    from remuda import store
-    from remuda.ensemble import Ensemble
-    from remuda.runtime import outcome
-    from remuda.store import RunFolder
+    from remuda.runs import outcome, store
+    from remuda.runs.ensemble import Ensemble
+    from remuda.runs.store import RunFolder
 
     passed = 0
 

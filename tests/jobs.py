@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.supervisor import find_mpiexec
+from remuda.parallel.supervisor import find_mpiexec
 
 ROOT = Path(__file__).parent.parent
 

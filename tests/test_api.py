@@ -14,8 +14,8 @@ import pytest
 import remuda
 from remuda.errors import ConfigError, DataError, RemudaError, StoreError
 from remuda.metrics import Scores
-
-from . import runs
+from remuda.parallel import training
+from tests import tiny_runs
 
 SMALL: dict[str, Any] = {
     "rounds": 2,
@@ -125,21 +125,19 @@ def test_an_interrupted_fit_can_be_resumed(fitted: remuda.PopulationGAN, tmp_pat
         def completed(self, *_: object) -> None:
             raise Enough
 
-    from remuda import runtime
-
-    train = runtime.train
+    train = training.train
 
     def interrupted(config: Any, **more: Any) -> Any:
         return train(config, Impatient(), **more)
 
     model = remuda.PopulationGAN(grid=(1, 2), run_dir=tmp_path / "run", **SMALL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "train", interrupted)
+        patch.setattr(training, "train", interrupted)
         with pytest.raises(Enough):
             model.fit(images())
     with pytest.raises(StoreError, match="not finished; `remuda resume"):
         remuda.load(tmp_path / "run")
-    code, _, errors = runs.remuda(tmp_path, "resume", str(tmp_path / "run"))
+    code, _, errors = tiny_runs.remuda(tmp_path, "resume", str(tmp_path / "run"))
     assert code == 0, errors
     assert np.array_equal(remuda.load(tmp_path / "run").sample(9), fitted.sample(9))
 
@@ -154,7 +152,7 @@ def test_a_limited_fit_can_be_resumed_too(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_configuration(tmp_path: Path) -> None:
-    from remuda.store import RunFolder
+    from remuda.runs.store import RunFolder
 
     settings = {**SMALL, "training": {"learning_rate": 0.01, "batch_size": 5}}
     model = remuda.PopulationGAN(
@@ -222,8 +220,8 @@ def test_an_array_that_is_no_data_is_refused(array: np.ndarray, tmp_path: Path) 
 
 
 def test_train_and_load_a_preset(tmp_path: Path) -> None:
-    data = runs.write_data(tmp_path / "images.npz")
-    result = remuda.train(*runs.tiny(data, tmp_path / "run"))
+    data = tiny_runs.write_data(tmp_path / "images.npz")
+    result = remuda.train(*tiny_runs.tiny(data, tmp_path / "run"))
     assert result.path == tmp_path / "run"
     assert np.array_equal(remuda.load(result.path).sample(5), result.ensemble.sample(5))
 

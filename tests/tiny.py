@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan
 from remuda.clock import Clock
-from remuda.comm import MemoryExchange
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
+from remuda.gan.cell import Cell, Gan
+from remuda.gan.parcels import Parcel
 from remuda.methods import METHODS, RoundReport, build_method, resolved
-from remuda.metrics import Extractor, Features, Judge
-from remuda.parcels import Parcel
+from remuda.metrics import Extractor, Features, Scorer
+from remuda.parallel.exchange import MemoryExchange
 
 MLP: dict[str, Any] = {"family": "mlp", "latent": 4, "hidden": [8]}
 DCGAN: dict[str, Any] = {"family": "dcgan", "latent": 4, "width": 2}
@@ -77,8 +77,8 @@ class PixelExtractor(Extractor):
         return Features(flat @ self.for_features, flat @ self.for_logits)
 
 
-def pixel_judge(dataset: Dataset, metric: str = "fid") -> Judge:
-    return Judge(PixelExtractor(dataset.items[0].numel()), dataset.items, metric)
+def pixel_judge(dataset: Dataset, metric: str = "fid") -> Scorer:
+    return Scorer(PixelExtractor(dataset.items[0].numel()), dataset.items, metric)
 
 
 class Letters:
@@ -101,7 +101,7 @@ class Population:
     """All cells of a run with their method; plays rounds the way the runtime does."""
 
     def __init__(
-        self, config: Config, dataset: Dataset | None = None, judge: Judge | None = None
+        self, config: Config, dataset: Dataset | None = None, scorer: Scorer | None = None
     ) -> None:
         self.dataset = dataset or tiny_dataset()
         if METHODS[config.method.name].labelled and self.dataset.labels is None:
@@ -111,7 +111,7 @@ class Population:
         self.comm = Letters()
         self.round = 0
         self.cells = [
-            Cell(index, config, self.dataset, self.method.view(self.dataset, index), judge)
+            Cell(index, config, self.dataset, self.method.view(self.dataset, index), scorer)
             for index in range(config.cells)
         ]
         for cell in self.cells:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.version import __version__
+from remuda.files import VERSION as __version__  # noqa: N811
 
 __all__ = [
     "Engine",

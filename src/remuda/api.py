@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from remuda import runtime
 from remuda.config import Config, load_config, suggest, validate
 from remuda.data import dataset_from_array, selected
 from remuda.data.places import cache_dir, data_dirs
-from remuda.ensemble import CONFIG_FILE, Ensemble, load_ensemble
-from remuda.errors import ConfigError, RemudaError, StoreError
+from remuda.errors import ConfigError, RemudaError
 from remuda.metrics import (
     INCEPTION,
     SHAPES,
@@ -28,12 +26,17 @@ from remuda.metrics import (
     check_metrics,
     default_metrics,
     evaluate,
+    evenly_spaced,
     extractor_for,
     load_inception,
-    spread,
 )
-from remuda.runtime import Engine, Observer, Result, Run, with_data_dir
-from remuda.store import RunFolder, fresh_path
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
+from remuda.parallel.observer import Observer
+from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.outcome import Result
+from remuda.runs.prepare import Run, with_data_dir
+from remuda.runs.store import RunFolder, fresh_path
 
 # Real images behind the scores of `score`, unless it is told otherwise.
 REAL_SAMPLES = 60_000
@@ -53,7 +56,7 @@ def train(
     `engine=remuda.Engine("process")` trains on all cores; a script that asks for it must guard its
     entry with `if __name__ == "__main__":`, as with every use of multiprocessing.
     """
-    return runtime.train(load_config(source, overrides), observer, engine=engine)
+    return training.train(load_config(source, overrides), observer, engine=engine)
 
 
 def resume(
@@ -62,21 +65,7 @@ def resume(
     engine: Engine = Engine(),  # noqa: B008 - frozen
 ) -> Result | None:
     """Continue an interrupted run; None if there is nothing left to do."""
-    return runtime.resume(Path(path), observer, engine=engine)
-
-
-def load(path: str | Path) -> Ensemble:
-    """The ensemble of a run folder, or of an ensemble folder itself."""
-    folder = Path(path)
-    if (folder / CONFIG_FILE).is_file():
-        return load_ensemble(folder)
-    run = RunFolder.open(folder)
-    if run.result() is None:
-        raise StoreError(
-            f"{folder}: the run is not finished; `remuda resume {folder}` continues it "
-            f"(sample sheets so far are in {folder / 'samples'})"
-        )
-    return load_ensemble(run.ensemble_path)
+    return training.resume(Path(path), observer, engine=engine)
 
 
 def score(
@@ -110,7 +99,7 @@ def score(
     slow = isinstance(network, InceptionExtractor)
     # Against what the cells saw: of one label each, the others are not missing.
     seen = torch.unique(torch.cat(run.views))
-    chosen = seen[spread(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
+    chosen = seen[evenly_spaced(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
     images, labels = ensemble.draw_labelled(samples, seed)
     return evaluate(
         network,
@@ -211,7 +200,7 @@ class PopulationGAN:
             np.savez_compressed(archive, x=items)
         else:
             np.savez_compressed(archive, x=items, y=labels)
-        result = runtime.train(
+        result = training.train(
             config,
             dataset=selected(dataset, config.data),
             attachments={data.name: archive.getvalue()},

@@ -12,6 +12,8 @@ from typing import Any
 
 from remuda.errors import DamagedError, StoreError
 
+VERSION = "0.1.0"  # of remuda; every file that is kept says which one wrote it
+
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write, flush to disk, then rename into place; nothing is left behind on failure.

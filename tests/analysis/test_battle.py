@@ -13,11 +13,10 @@ from remuda.analysis.battle import Side, fight, translated
 from remuda.analysis.population import load_population
 from remuda.data import dataset_from_array
 from remuda.errors import ConfigError, StoreError
-from remuda.metrics.gam import Verdict2
-from remuda.networks import draw_noise
+from remuda.gan.networks import draw_noise
+from remuda.metrics.gam import Gam2Score
 from remuda.streams import tensor_stream
-
-from .conftest import points_run
+from tests.populations import points_run
 
 
 def test_the_matrix_is_what_each_discriminator_says_of_each_generator(
@@ -82,8 +81,8 @@ def test_fine_tuned_discriminators_do_not_judge_their_first_generators(
             assert bool(found.allowed[row, column]) == (lineage != f"alone/{column}")
 
 
-def verdicts(*averages: float) -> tuple[Verdict2, ...]:
-    return tuple(Verdict2(one, one / 2, 1) for one in averages)
+def verdicts(*averages: float) -> tuple[Gam2Score, ...]:
+    return tuple(Gam2Score(one, one / 2, 1) for one in averages)
 
 
 def test_populations_are_compared_with_isolated_gans_only(alone: Path, swapped: Path) -> None:

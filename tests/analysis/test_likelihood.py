@@ -13,9 +13,9 @@ from remuda.analysis import likelihood
 from remuda.analysis.likelihood import Estimate, Likelihood
 from remuda.api import load
 from remuda.config import validate
-from remuda.ensemble import Ensemble, Member
+from remuda.gan.networks import build_generator
 from remuda.metrics.ais import AisSettings, log_likelihood
-from remuda.networks import build_generator
+from remuda.runs.ensemble import Ensemble, Member
 
 FEW = AisSettings(variance=0.05, chains=4, steps=4)
 

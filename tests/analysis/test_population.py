@@ -12,10 +12,9 @@ from remuda.analysis.population import held_out, load_population, short_names
 from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.errors import DamagedError, StoreError
-from remuda.methods import acquainted, build_method
-from remuda.store import RunFolder
-
-from .conftest import points_run
+from remuda.methods import build_method, linked_cells
+from remuda.runs.store import RunFolder
+from tests.populations import points_run
 
 
 def test_members_are_those_of_the_last_checkpoint(alone: Path) -> None:
@@ -92,7 +91,7 @@ def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
 )
 def test_acquaintance_goes_through_others(overrides: list[str], met: list[set[int]]) -> None:
     config = load_config("quickstart", overrides)
-    found = acquainted(build_method(config), config.cells, rounds=1)
+    found = linked_cells(build_method(config), config.cells, rounds=1)
     assert [found[cell] for cell in range(config.cells)] == met
 
 

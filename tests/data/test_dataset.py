@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from remuda.data import dataset_from_array
-
-from .samples import load, random_bytes
+from tests.data.samples import load, random_bytes
 
 
 def test_equal_data_have_equal_fingerprints_and_any_change_changes_them() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from remuda.data.reading import reading
 from remuda.errors import ConfigError, DataError
-
-from .samples import load, write_mnist
+from tests.data.samples import load, write_mnist
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from remuda.cell import Cell, Gan, Losses, Rivals
 from remuda.config import Config
+from remuda.gan.cell import Cell, Gan, Losses, Rivals
 from remuda.methods import RoundReport
 from tests.tiny import DCGAN, Population, pixel_judge, same, tiny_config, tiny_dataset
 
@@ -93,8 +93,8 @@ def test_without_communication_no_peers_are_asked() -> None:
     assert all(cell == parent for cell, parent in parents(reports))
     for report in reports:
         assert report.details["mixture"]["weights"] == {str(report.cell): 1.0}
-    recipe = population.method.ensemble(population.parcels(), population.cells[0].judge)
-    assert list(recipe.weights.values()) == [1.0]
+    mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
+    assert list(mixture.weights.values()) == [1.0]
 
 
 def test_without_communication_a_cell_is_alone_in_the_world() -> None:
@@ -195,8 +195,8 @@ def test_a_single_cell_with_everything_on_behaves(replacement: str) -> None:
     assert all(report.details["mixture"]["weights"] == {"0": 1.0} for report in reports)
     assert not any(report.diverged for report in reports)
     assert len({report.genes["lr_generator"] for report in reports}) > 1
-    recipe = population.method.ensemble(population.parcels(), population.cells[0].judge)
-    assert dict(recipe.weights) == {0: 1.0}
+    mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
+    assert dict(mixture.weights) == {0: 1.0}
 
 
 def test_a_single_cell_that_always_accepts_is_one_ordinary_gan() -> None:

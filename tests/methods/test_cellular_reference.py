@@ -1,6 +1,6 @@
 """The cellular iteration against a slow, plain reference that follows the paper's seven steps.
 
-The reference shares nothing with `remuda.cell`, `remuda.methods` or `remuda.objectives` but the
+The reference shares nothing with `remuda.gan` or `remuda.methods` but the
 keys of the random streams: networks are dictionaries of float64 tensors, Adam and the losses are
 the formulas as printed, the Fréchet distance is its textbook form.
 
@@ -190,8 +190,8 @@ def iterate(
     def fitness_of_generator(net: Net) -> float:
         fake = generate(net, noise)
         against = [
-            float(loss_of_generator(under, probability(judge, fake)).detach())
-            for judge in discriminators
+            float(loss_of_generator(under, probability(scorer, fake)).detach())
+            for scorer in discriminators
         ]
         return over(against)
 
@@ -253,9 +253,9 @@ def iterate(
             adam_step(discriminator, loss)
             discriminator_losses.append(float(loss.detach()))
         drawn = draws[number, 1]
-        judge = discriminator if drawn == 0 else discriminators[drawn]
+        scorer = discriminator if drawn == 0 else discriminators[drawn]
         fake = generate(generator, noise_from(latents, BATCH))
-        loss = loss_of_generator(generator.loss, probability(judge, fake))
+        loss = loss_of_generator(generator.loss, probability(scorer, fake))
         adam_step(generator, loss)
         generator_losses.append(float(loss.detach()))
 

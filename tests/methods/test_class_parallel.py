@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.cell import ASSESSMENT, parcel_assessment
 from remuda.config import validate
 from remuda.data import Dataset
-from remuda.ensemble import Ensemble, Member
 from remuda.errors import ConfigError, DataError
+from remuda.gan.cell import ASSESSMENT, parcel_assessment
 from remuda.methods import build_method, resolved
 from remuda.methods.class_parallel import ClassParallel
-from remuda.metrics import Judge, Scores
-from remuda.runtime import Engine, Run, engines
-from remuda.store import RunFolder
+from remuda.metrics import Scorer, Scores
+from remuda.parallel import engines
+from remuda.parallel.engines import Engine
+from remuda.runs.ensemble import Ensemble, Member
+from remuda.runs.prepare import Run
+from remuda.runs.store import RunFolder
 from tests.tiny import (
     DCGAN,
     MLP,
@@ -93,8 +95,8 @@ def test_with_a_single_label_it_is_independent_bit_for_bit(network: dict[str, An
     for _ in range(3):
         own.play(), other.play()
     assert same(gan_tensors(own.cells[0].gan), gan_tensors(other.cells[0].gan))
-    judge = pixel_judge(dataset)
-    assert own.method.ensemble(own.parcels(), judge).weights == {0: 1.0}
+    scorer = pixel_judge(dataset)
+    assert own.method.ensemble(own.parcels(), scorer).weights == {0: 1.0}
 
 
 def test_labels_are_drawn_as_often_as_in_the_data_or_as_told() -> None:
@@ -111,15 +113,15 @@ def test_labels_are_drawn_as_often_as_in_the_data_or_as_told() -> None:
 
 def test_the_population_is_scored_as_the_mixture_and_a_cell_by_its_own_label() -> None:
     dataset = unequal(8, 16)
-    judge = pixel_judge(dataset)
-    population = Population(tiny_config(method=ALONE), dataset, judge)
+    scorer = pixel_judge(dataset)
+    population = Population(tiny_config(method=ALONE), dataset, scorer)
     reports = population.play()
     assert all(report.classes is None for report in reports)
-    recipe = population.method.ensemble(population.parcels(), judge)
+    mixture = population.method.ensemble(population.parcels(), scorer)
     parts = [cell.assessment for cell in population.cells]
-    assert recipe.verdict == judge.mixture([part for part in parts if part], [1 / 3, 2 / 3])
+    assert mixture.score == scorer.mixture([part for part in parts if part], [1 / 3, 2 / 3])
     cell = population.cells[1]
-    own = Judge(judge.extractor, dataset.items[cell.view], "fid")
+    own = Scorer(scorer.extractor, dataset.items[cell.view], "fid")
     assert reports[1].score == own.assess(cell.images(12, "assess")).score
     assert [report.details["label"] for report in reports] == ["a", "b"]
 
@@ -138,8 +140,8 @@ def test_a_label_with_less_than_a_batch_trains_with_what_there_is() -> None:
 
 def test_a_cell_costs_what_it_trains_on_in_a_round() -> None:
     training = {"batch_size": 6, "learning_rate": 0.01}
-    epochs = Run.prepare(tiny_config(method=ALONE, training=training), unequal(4, 20))
-    assert epochs.costs == {0: 4.0, 1: 18.0}
+    terms = Run.prepare(tiny_config(method=ALONE, training=training), unequal(4, 20))
+    assert terms.costs == {0: 4.0, 1: 18.0}
     training["batches_per_round"] = 2
     fixed = Run.prepare(tiny_config(method=ALONE, training=training), unequal(4, 20, 100))
     assert fixed.costs == {0: 8.0, 1: 12.0, 2: 12.0}
@@ -242,11 +244,11 @@ def test_replicas_without_exchange_never_meet() -> None:
 @pytest.mark.parametrize("metric", ["fid", "is"])
 def test_the_best_replica_of_each_label_is_kept(metric: str) -> None:
     dataset = unequal(8, 8)
-    judge = pixel_judge(dataset, metric)
+    scorer = pixel_judge(dataset, metric)
     config = tiny_config(method=class_parallel(replicas=3), score={"metric": metric, "samples": 12})
-    population = Population(config, dataset, judge)
+    population = Population(config, dataset, scorer)
     scores = [report.score or 0.0 for report in population.play()]
-    chosen = population.method.ensemble(population.parcels(), judge).weights
+    chosen = population.method.ensemble(population.parcels(), scorer).weights
     assert isinstance(population.method, ClassParallel)
     for label in range(2):
         cells = range(label, 6, 2)
@@ -261,13 +263,13 @@ def test_replicas_that_nobody_scores_are_all_kept() -> None:
     population.play()
     chosen = population.method.ensemble(population.parcels(), None)
     assert chosen.weights == pytest.approx({0: 0.125, 2: 0.125, 1: 0.375, 3: 0.375})
-    assert chosen.verdict is None
+    assert chosen.score is None
 
 
 def test_a_score_that_is_no_number_loses() -> None:
     dataset = unequal(12, 12)
-    judge = pixel_judge(dataset)
-    population = Population(tiny_config(method=class_parallel(replicas=2)), dataset, judge)
+    scorer = pixel_judge(dataset)
+    population = Population(tiny_config(method=class_parallel(replicas=2)), dataset, scorer)
     population.play()
     parcels = population.parcels()
     assessment = parcel_assessment(parcels[0])
@@ -275,7 +277,7 @@ def test_a_score_that_is_no_number_loses() -> None:
     lost = replace(assessment, score=float("nan")).tensors()
     tensors = {**parcels[0].tensors, **{f"{ASSESSMENT}{key}": part for key, part in lost.items()}}
     parcels[0] = replace(parcels[0], tensors=tensors)
-    assert 0 not in population.method.ensemble(parcels, judge).weights
+    assert 0 not in population.method.ensemble(parcels, scorer).weights
 
 
 # ---------------------------------------------------------------------------- engines and scores
@@ -301,8 +303,8 @@ def test_the_extractor_of_the_data_says_how_often_samples_show_their_label() -> 
     data = {"source": "digits", "limit": 300}
     config = tiny_config(method=ALONE, network=network, data=data, score={"extractor": "auto"})
     run = Run.prepare(config)
-    assert run.judge is not None
-    assert run.knows_labels(run.judge.extractor)
+    assert run.scorer is not None
+    assert run.knows_labels(run.scorer.extractor)
     population = Population(run.config, run.dataset)
     members = [
         Member(cell.index, 0.1, cell.gan.generator.network.state_dict(), label=cell.index)
@@ -311,7 +313,7 @@ def test_the_extractor_of_the_data_says_how_often_samples_show_their_label() -> 
     ensemble = Ensemble(run.config.network, (1, 28, 28), tuple(members), labels=run.labels)
     found = run.score(ensemble, 50, seed=1)
     samples, labels = ensemble.draw_labelled(50, 1)
-    guesses = run.judge.extractor(samples).logits.argmax(1)
+    guesses = run.scorer.extractor(samples).logits.argmax(1)
     assert labels is not None
     assert isinstance(found, Scores)
     assert found.values["accuracy"] == sum(map(int, guesses == labels)) / 50

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from remuda.cell import Cell, lineage, lineages_met
 from remuda.clock import Clock
 from remuda.config import Config
 from remuda.errors import ConfigError
+from remuda.gan.cell import Cell, lineage, lineages_met
 from remuda.methods import build_method
 from remuda.methods.gap import matching
-from remuda.runtime import Run
+from remuda.runs.prepare import Run
 from remuda.streams import choice_stream
 from tests.tiny import DCGAN, MLP, Population, gan_tensors, same, tiny_config, tiny_dataset
 

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import remuda
-from remuda import runtime
-from remuda.cell import Cell, Gan, Losses, Rivals
-from remuda.individual import Individual
+from remuda.gan.cell import Cell, Gan, Losses, Rivals
+from remuda.gan.learner import Learner
 from remuda.methods.cellular import carried_weights, mutated_weights
-from remuda.store import RunFolder
-from tests.runs import save_checkpoint
+from remuda.parallel import training
+from remuda.runs.store import RunFolder
 from tests.tiny import (
     DCGAN,
     Population,
@@ -35,6 +34,7 @@ from tests.tiny import (
     tiny_config,
     tiny_dataset,
 )
+from tests.tiny_runs import save_checkpoint
 
 MUSTANGS = ["minimax", "heuristic", "least_squares"]
 
@@ -75,7 +75,7 @@ def test_neighbour_index_is_not_transposed() -> None:
 # ---------------------------------------------------------------------------- learning rate
 
 
-def stepped(one: Individual, inputs: Tensor) -> dict[str, Tensor]:
+def stepped(one: Learner, inputs: Tensor) -> dict[str, Tensor]:
     """How far one step on the same loss moves each parameter."""
     before = {name: value.detach().clone() for name, value in one.network.named_parameters()}
     one.step(one.network(inputs).square().mean())
@@ -177,7 +177,7 @@ def test_loss_gene_decides_the_gradient() -> None:
         {name: value for name, value in found.items() if name.startswith("discriminator")}
         for found in trained.values()
     ]
-    assert all(same(judges[0], judge) for judge in judges)
+    assert all(same(judges[0], scorer) for scorer in judges)
 
 
 def test_fitness_is_compared_under_one_loss_whatever_an_individual_trains_with(
@@ -247,7 +247,7 @@ def test_initial_weights_depend_on_seed_and_cell_and_on_nothing_else(
 # ---------------------------------------------------------------------------- optimiser
 
 
-def steps_of(one: Individual) -> set[int]:
+def steps_of(one: Learner) -> set[int]:
     return {int(state["step"]) for state in one.optimizer.state.values()}
 
 
@@ -317,10 +317,10 @@ def test_a_step_of_one_network_leaves_the_other_alone(
 ) -> None:
     cell = tiny_cell(tiny_config(training={"objective": objective}))
     gan = cell.gan
-    step = Individual.step
+    step = Learner.step
     seen: list[str] = []
 
-    def spy(one: Individual, loss: Tensor) -> None:
+    def spy(one: Learner, loss: Tensor) -> None:
         seen.append("generator" if one is gan.generator else "discriminator")
         other = gan.discriminator if one is gan.generator else gan.generator
         before = {name: value.clone() for name, value in other.tensors().items()}
@@ -332,7 +332,7 @@ def test_a_step_of_one_network_leaves_the_other_alone(
         after = [parameter.grad for parameter in other.network.parameters()]
         assert all(left is right for left, right in zip(gradients, after, strict=True))
 
-    monkeypatch.setattr(Individual, "step", spy)
+    monkeypatch.setattr(Learner, "step", spy)
     cell.train(gan)
     assert seen == ["discriminator", "generator"] * 4
 
@@ -423,7 +423,7 @@ def test_checkpoints_hold_the_weights_of_after_the_round(
 ) -> None:
     config = tiny_config(method=method, run={"dir": str(tmp_path / "run"), "keep_last": 9})
     dataset = tiny_dataset()
-    runtime.train(config, dataset=dataset)
+    training.train(config, dataset=dataset)
     folder = RunFolder.open(tmp_path / "run")
     population = Population(config, dataset)
     found = folder.checkpoints()
@@ -473,8 +473,8 @@ def test_mixture_weights_start_uniform() -> None:
     config = tiny_config(method={"name": "cellular", "mixture_scale": 0.0})
     dataset = tiny_dataset()
     population = Population(config, dataset, pixel_judge(dataset))
-    recipe = population.method.ensemble(population.parcels(), population.cells[0].judge)
-    assert list(recipe.weights.values()) == pytest.approx([1 / 3] * 3)
+    mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
+    assert list(mixture.weights.values()) == pytest.approx([1 / 3] * 3)
     for report in population.play():
         assert report.details["mixture"]["weights"].values() == pytest.approx([1 / 3] * 3)
 
@@ -519,7 +519,7 @@ def test_mixture_sums_to_one_when_neighbours_leave_and_come() -> None:
     )
     dataset = tiny_dataset()
     population = Population(config, dataset, pixel_judge(dataset))
-    judge = population.cells[0].judge
+    scorer = population.cells[0].scorer
     sizes = []
     for _ in range(6):
         for report in population.play():
@@ -529,8 +529,8 @@ def test_mixture_sums_to_one_when_neighbours_leave_and_come() -> None:
             assert sum(weights.values()) == pytest.approx(1, abs=1e-9)
             assert min(weights.values()) >= 0
             sizes.append(len(weights))
-        recipe = population.method.ensemble(population.parcels(), judge)
-        assert sum(recipe.weights.values()) == pytest.approx(1, abs=1e-9)
+        mixture = population.method.ensemble(population.parcels(), scorer)
+        assert sum(mixture.weights.values()) == pytest.approx(1, abs=1e-9)
     assert sizes == [5] * 18 + [3] * 18 + [9] * 18
 
 
@@ -543,10 +543,10 @@ def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> 
     population = Population(config, dataset, pixel_judge(dataset))
     for members in (5, 5, 9):
         reports = population.play()
-        recipe = population.method.ensemble(population.parcels(), population.cells[0].judge)
-        assert len(recipe.weights) == members
+        mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
+        assert len(mixture.weights) == members
         told = [report.details["mixture"]["weights"] for report in reports]
-        weights = {str(cell): weight for cell, weight in recipe.weights.items()}
+        weights = {str(cell): weight for cell, weight in mixture.weights.items()}
         assert any(weights == pytest.approx(mixture) for mixture in told)
 
 
@@ -555,7 +555,7 @@ def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> 
 
 def test_whether_the_trained_network_was_accepted_is_in_the_events(tmp_path: Path) -> None:
     config = tiny_config(run={"dir": str(tmp_path / "run")}, rounds=2)
-    runtime.train(config, dataset=tiny_dataset())
+    training.train(config, dataset=tiny_dataset())
     told = [event for event in RunFolder.open(tmp_path / "run").events() if "cell" in event]
     assert len(told) == 8
     for event in told:

@@ -18,7 +18,7 @@ from remuda.metrics.gam import (
     Contender,
     Duel,
     Exclusion,
-    Verdict2,
+    Gam2Score,
     best,
     duel,
     gam2,
@@ -41,7 +41,7 @@ class Side:
     name: str
     label: str  # what the matrix calls it: its name, or a letter where names are long
     places: range
-    verdicts: tuple[Verdict2, ...]
+    verdicts: tuple[Gam2Score, ...]
     is_isolated: bool
 
     @property
@@ -178,7 +178,7 @@ def _sides(
     populations: Sequence[Population],
     names: Sequence[str],
     labels: Sequence[str],
-    verdicts: Sequence[Verdict2],
+    verdicts: Sequence[Gam2Score],
 ) -> tuple[Side, ...]:
     sides, start = [], 0
     for population, name, label in zip(populations, names, labels, strict=True):

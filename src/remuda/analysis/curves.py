@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.errors import ConfigError, StoreError
-from remuda.store import RunFolder
+from remuda.runs.store import RunFolder
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from remuda.analysis.population import held_out
-from remuda.api import load
 from remuda.config import Config
 from remuda.data import load_dataset
-from remuda.ensemble import Ensemble
 from remuda.errors import ConfigError
-from remuda.metrics import spread
+from remuda.gan.networks import label_count
+from remuda.metrics import evenly_spaced
 from remuda.metrics.ais import (
     AisSettings,
     Decoder,
@@ -25,9 +24,9 @@ from remuda.metrics.ais import (
     log_likelihood,
     with_prior,
 )
-from remuda.networks import label_count
-from remuda.runtime import with_data_dir
-from remuda.store import RunFolder
+from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.prepare import with_data_dir
+from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream
 
 # Chains that move as one batch: enough to keep a core busy, few enough for convolutions' memory.
@@ -146,7 +145,7 @@ class Estimate:
 
 def _examples(config: Config, count: int) -> tuple[Tensor, str]:
     items, what = held_out(load_dataset(config.data), config.data)
-    return items[spread(len(items), count)], what
+    return items[evenly_spaced(len(items), count)], what
 
 
 def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:

@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from remuda.analysis.figures import Panel, overlay, scatters
 from remuda.analysis.population import short_names
-from remuda.api import load
 from remuda.data import Dataset, load_dataset
-from remuda.ensemble import Ensemble
 from remuda.errors import ConfigError
-from remuda.figures import Panel, overlay, scatters
-from remuda.metrics import mode_coverage, spread
+from remuda.metrics import evenly_spaced, mode_coverage
 from remuda.metrics.coverage import REACH
-from remuda.runtime import with_data_dir
-from remuda.store import RunFolder
+from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.prepare import with_data_dir
+from remuda.runs.store import RunFolder
 
 Array = npt.NDArray[np.float32]
 # t-SNE of thousands of pixels looks at these many principal components, as is customary.
@@ -39,7 +38,7 @@ def picture(
     made = dict(zip(short_names(list(paths)), ensembles, strict=True))
     if dataset.shape == (2,):
         return _plane(dataset, made, count, seed), "the points themselves, for they are 2-D"
-    real = _raw(dataset)[spread(len(dataset), count).numpy()]
+    real = _raw(dataset)[evenly_spaced(len(dataset), count).numpy()]
     samples = {name: one.sample(count, seed) for name, one in made.items()}
     embedded = embed([real, *samples.values()], seed)
     title = f"t-SNE of {dataset.name} and of samples"

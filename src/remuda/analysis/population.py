@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from remuda.cell import Cell, lineage
 from remuda.config import AnyNetwork, Config, DataSettings
-from remuda.config.schema import DeviceSettings
+from remuda.config.root import DeviceSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
-from remuda.methods import acquainted, all_met, build_method
-from remuda.networks import draw_noise, label_count
-from remuda.runtime import with_data_dir
-from remuda.store import RunFolder
+from remuda.gan.cell import Cell, lineage
+from remuda.gan.networks import draw_noise, label_count
+from remuda.methods import all_met, build_method, linked_cells
+from remuda.runs.prepare import with_data_dir
+from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream
 
 _CHUNK = 500
@@ -80,7 +80,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     met = all_met(parcels, method)
     members = []
     for index in range(config.cells):
-        cell = Cell(index, config, dataset, method.view(dataset, index), judge=None)
+        cell = Cell(index, config, dataset, method.view(dataset, index), scorer=None)
         try:
             cell.restore(parcels[index])
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
@@ -98,7 +98,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
                 frozenset(_known_as(one, path) for one in met[index]),
             )
         )
-    groups = acquainted(method, config.cells, checkpoints[-1].round)
+    groups = linked_cells(method, config.cells, checkpoints[-1].round)
     isolated = all(len(group) == 1 for group in groups.values())
     return Population(path, config, dataset, checkpoints[-1].round, tuple(members), isolated)
 

@@ -8,10 +8,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from remuda.analysis import commands as analysis
+from remuda.cli import analysis as analysis
 from remuda.cli import inputs, results, training
 from remuda.errors import RemudaError
-from remuda.version import __version__
+from remuda.files import VERSION
 
 app = typer.Typer(
     name="remuda",
@@ -46,7 +46,7 @@ def main() -> NoReturn:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"remuda {__version__}")
+        print(f"remuda {VERSION}")
         raise typer.Exit
 
 

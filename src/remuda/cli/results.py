@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from remuda.analysis import commands as analysis
+from remuda.cli import analysis as analysis
 from remuda.cli.options import DataDir, RunPath, own_command
 from remuda.errors import ConfigError
 
@@ -31,9 +31,9 @@ def sample(
     """Draw samples of a finished run's ensemble into a picture or an array."""
     if output.suffix not in (".png", ".npy"):
         raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png, .npy")
-    from remuda import load
     from remuda.files import write_atomically
-    from remuda.pictures import sheet
+    from remuda.runs.ensemble import load
+    from remuda.runs.pictures import sheet
 
     samples = load(run).sample(count, seed, label)
     if output.suffix == ".png":
@@ -91,8 +91,8 @@ def score(
     if output is not None:
         analysis.check_png(output)
     from remuda import api
+    from remuda.cli.view import scoring
     from remuda.metrics import Coverage
-    from remuda.view import scoring
 
     with scoring() as progress:
         scores = api.score(
@@ -125,9 +125,9 @@ def status(run: RunPath) -> None:
 
     from rich.console import Console
 
-    from remuda.protocol import Watched
-    from remuda.store import RunFolder
-    from remuda.tables import workers_line, workers_table
+    from remuda.cli.tables import workers_line, workers_table
+    from remuda.parallel.protocol import WorkerStatus
+    from remuda.runs.store import RunFolder
 
     found = RunFolder.open(run).status()
     if found is None:
@@ -136,9 +136,9 @@ def status(run: RunPath) -> None:
     age = max(0.0, time.time() - found["time"])
     workers = [
         dataclasses.replace(watched, heard=watched.heard + age)
-        for watched in map(Watched.from_json, found["workers"])
+        for watched in map(WorkerStatus.from_json, found["workers"])
     ]
-    print(f"round {found['completed']} of {found['rounds']} is complete, epoch {found['epoch']}")
+    print(f"round {found['completed']} of {found['rounds']} is complete, term {found['epoch']}")
     console = Console()
     console.print(workers_line(workers))
     console.print(workers_table(workers, console.width))
@@ -149,8 +149,8 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="the folder that holds the runs")] = Path("runs"),
 ) -> None:
     """List the runs in a folder: state, rounds, score."""
-    from remuda.store import find_runs
-    from remuda.summary import TITLES, summarise
+    from remuda.runs.store import find_runs
+    from remuda.runs.summary import TITLES, summarise
 
     found = find_runs(folder)
     if not found:

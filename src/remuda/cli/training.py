@@ -19,10 +19,10 @@ from remuda.cli.options import DataDir, RunPath, Words, load_words, own_command,
 from remuda.errors import STOPPED, ConfigError, RemudaError, StoreError
 
 if TYPE_CHECKING:
-    from remuda.comm import Session
+    from remuda.cli.view import View
     from remuda.config import Config
-    from remuda.runtime import Result
-    from remuda.view import View
+    from remuda.parallel.transports.mpi import Session
+    from remuda.runs.outcome import Result
 
 app = typer.Typer()
 
@@ -74,7 +74,7 @@ def train(
     session = _join_job(engine)
     chosen = load_words(words, data_dir)
     if engine == "mpi" and session is None:
-        from remuda.store import new_path
+        from remuda.runs.store import new_path
 
         path = new_path(chosen).absolute()
         path.mkdir(parents=True, exist_ok=True)  # ours from now on, also in the same second
@@ -82,10 +82,11 @@ def train(
         _supervise(["train", *given], path, data_dir, chosen, count, mpiexec, restarts)
     # A launcher's pipe may look like a terminal, but nobody can redraw lines through it.
     with _watched(plain or session is not None) as view:
-        from remuda import runtime
+        from remuda.parallel import training
+        from remuda.parallel.engines import choose_engine
 
-        how = runtime.choose_engine(engine, count, session)
-        result = runtime.train(chosen, view, engine=how)
+        how = choose_engine(engine, count, session)
+        result = training.train(chosen, view, engine=how)
     _show(result)
 
 
@@ -106,7 +107,7 @@ def resume(
     count = _check_engine(engine, workers)
     session = _join_job(engine)
     if engine == "mpi" and session is None:
-        from remuda.store import RunFolder
+        from remuda.runs.store import RunFolder
 
         folder = RunFolder.open(run)
         if folder.result() is None:
@@ -114,11 +115,12 @@ def resume(
             words = ["resume", str(path)]
             _supervise(words, path, data_dir, folder.config(), count, mpiexec, restarts)
     with _watched(plain or session is not None) as view:
-        from remuda import runtime
-        from remuda.store import RunFolder
+        from remuda.parallel import training
+        from remuda.parallel.engines import choose_engine
+        from remuda.runs.store import RunFolder
 
-        chosen = runtime.choose_engine(engine, count, session)
-        result = runtime.resume(run, view, data_dir, engine=chosen)
+        chosen = choose_engine(engine, count, session)
+        result = training.resume(run, view, data_dir, engine=chosen)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:
@@ -144,7 +146,7 @@ def slurm(
     It starts mpiexec on all nodes, survives lost ranks, and when the time is nearly up saves the
     run and queues itself again until the run is finished.
     """
-    from remuda.slurm import Request, job_script
+    from remuda.parallel.slurm import Request, job_script
 
     chosen = load_words(words, data_dir)
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time):
@@ -176,7 +178,7 @@ def _check_engine(engine: str, workers: str) -> int | None:
 
 def _join_job(engine: str) -> Session | None:
     """The MPI job that this process is the master of, if it is in one; workers end in here."""
-    from remuda.launch import find_launcher
+    from remuda.parallel.launch import find_launcher
 
     launcher = find_launcher(os.environ)
     alone = launcher is not None and launcher.tasks == 1
@@ -189,7 +191,7 @@ def _join_job(engine: str) -> Session | None:
                 f"--engine={engine}: {launcher.name} started {launcher.tasks} tasks, and each "
                 "would train a run of its own; allowed: auto, mpi, or one task"
             )
-        from remuda.runtime import join_job
+        from remuda.parallel.ranks import join_job
 
         return join_job(launcher)
     except RemudaError as error:
@@ -208,9 +210,9 @@ def _supervise(
     restarts: int,
 ) -> NoReturn:
     """Carry a run on MPI, and end with its exit code."""
-    from remuda.launch import allocated_tasks
-    from remuda.runtime import default_workers
-    from remuda.supervisor import Commands, Supervisor, find_mpiexec
+    from remuda.parallel.engines import default_workers
+    from remuda.parallel.launch import allocated_tasks
+    from remuda.parallel.supervisor import Commands, Supervisor, find_mpiexec
 
     allocated = allocated_tasks(os.environ)
     if workers is None:
@@ -247,7 +249,7 @@ def _watched(plain: bool) -> Iterator[View]:
     from rich.console import Console
 
     with Console(stderr=True).status("loading torch"):
-        from remuda.view import make_view
+        from remuda.cli.view import make_view
 
     received: list[int] = []
 
@@ -291,8 +293,8 @@ def _watched(plain: bool) -> Iterator[View]:
 
 
 def _show(result: Result) -> None:
-    from remuda.tables import costs_lines
-    from remuda.view import duration
+    from remuda.cli.tables import costs_lines
+    from remuda.cli.view import duration
 
     command, path = own_command(), quoted(result.path)
     print(f"\ntrained in {duration(result.seconds)}")

@@ -22,7 +22,7 @@ from remuda.config.networks import (
     GranSettings,
     MlpSettings,
 )
-from remuda.config.schema import Config, DataSettings, ScoreSettings
+from remuda.config.root import Config, DataSettings, ScoreSettings
 from remuda.config.training import TrainingSettings
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, field_validator, model_validator
 
 from remuda.config.base import Settings
-from remuda.grid import Grid, GridSchedule
+from remuda.config.geometry import Grid, GridSchedule
 
 Shape = Annotated[
     tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]],

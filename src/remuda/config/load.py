@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from remuda.config.base import Settings
-from remuda.config.schema import Config
+from remuda.config.root import Config
 from remuda.errors import ConfigError
 
 DEFAULT_PRESET = "quickstart"

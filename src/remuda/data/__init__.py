@@ -1,7 +1,7 @@
 """Training data: from a name or a path to one tensor in [-1, 1], and what each cell sees of it."""
 
-from remuda.data.arrays import dataset_from_array
 from remuda.data.dataset import Dataset, Modes
+from remuda.data.formats.arrays import dataset_from_array
 from remuda.data.labels import find_label
 from remuda.data.load import NAMED, load_dataset, selected
 from remuda.data.shared import open_shared_dataset, share_dataset

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from remuda.config import suggest
-from remuda.config.schema import DataSettings
-from remuda.data.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
-from remuda.data.cifar import is_cifar_folder, load_cifar, load_cifar_folder
+from remuda.config.root import DataSettings
 from remuda.data.dataset import Dataset
-from remuda.data.embedded import load_digits
-from remuda.data.folder import load_folder
-from remuda.data.idx import GZIP_MAGIC, load_idx
-from remuda.data.mnist import load_mnist
+from remuda.data.formats.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
+from remuda.data.formats.cifar import is_cifar_folder, load_cifar, load_cifar_folder
+from remuda.data.formats.digits import load_digits
+from remuda.data.formats.folder import load_folder
+from remuda.data.formats.idx import GZIP_MAGIC, load_idx
+from remuda.data.formats.mnist import load_mnist
+from remuda.data.formats.points import load_known_points
 from remuda.data.places import data_dirs
-from remuda.data.points import load_known_points
 from remuda.data.reading import reading
 from remuda.errors import ConfigError, DataError
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from remuda.config import Config
 from remuda.data import Dataset
-from remuda.methods.acquaintance import acquainted, all_met
-from remuda.methods.base import Method, Recipe, RoundReport
+from remuda.methods.base import Method, Mixture, RoundReport
 from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
+from remuda.methods.lineage import all_met, linked_cells
 
 METHODS: dict[str, type[Method]] = {
     "cellular": Cellular,
@@ -32,10 +32,10 @@ def build_method(config: Config) -> Method:
 __all__ = [
     "METHODS",
     "Method",
-    "Recipe",
+    "Mixture",
     "RoundReport",
-    "acquainted",
     "all_met",
     "build_method",
+    "linked_cells",
     "resolved",
 ]

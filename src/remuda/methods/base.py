@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Losses
 from remuda.clock import Clock
 from remuda.config import Config
+from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset, view_indices
-from remuda.grid import GridSchedule
-from remuda.metrics import Judge, Verdict
-from remuda.networks import check_shape
-from remuda.parcels import Parcel
+from remuda.gan.cell import Cell, Gan, Losses
+from remuda.gan.networks import check_shape
+from remuda.gan.parcels import Parcel
+from remuda.metrics import MixtureScore, Scorer
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class RoundReport:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Mixture:
     """Which cells' generators make the ensemble, with which weights."""
 
     weights: Mapping[int, float]
-    verdict: Verdict | None  # None where nothing is scored
+    score: MixtureScore | None  # None where nothing is scored
     reason: str
 
 
@@ -112,7 +112,7 @@ class Method(ABC):
         """Take the cell through the round it is in, given its peers' parcels in order."""
 
     @abstractmethod
-    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+    def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         """Reduce the final parcels of all cells to a mixture of generators."""
 
 

@@ -24,15 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, Gan, Rivals, parcel_assessment
 from remuda.clock import Clock
 from remuda.config import CellularSettings, Config
-from remuda.grid import GridSchedule
-from remuda.individual import Individual
-from remuda.methods.base import Method, Recipe, RoundReport, report
-from remuda.metrics import Assessment, Judge
-from remuda.objectives import discriminator_loss, generator_loss, needs_real
-from remuda.parcels import Parcel
+from remuda.config.geometry import GridSchedule
+from remuda.gan.cell import Cell, Gan, Rivals, parcel_assessment
+from remuda.gan.learner import Learner
+from remuda.gan.objectives import discriminator_loss, generator_loss, needs_real
+from remuda.gan.parcels import Parcel
+from remuda.methods.base import Method, Mixture, RoundReport, report
+from remuda.metrics import Assessment, Scorer
 
 # A mutated learning rate never falls below this: a network that cannot learn is a dead place.
 SMALLEST_LEARNING_RATE = 1e-6
@@ -60,8 +60,10 @@ class Cellular(Method):
         with clock.routine("gather"):
             population = [cell.gan, *(cell.host(parcel) for parcel in parcels)]
         with clock.routine("update_genomes"):
-            trial = Trial(cell, population, self.settings, self.config.training.objective)
-            parents = self._select(cell, trial)
+            fitnesses = FitnessTable(
+                cell, population, self.settings, self.config.training.objective
+            )
+            parents = self._select(cell, fitnesses)
             offspring = Gan(
                 cell.index,
                 population[parents.generator].generator.clone(),
@@ -73,8 +75,8 @@ class Cellular(Method):
             rivals = self.settings.opponents == "subpopulation"
             losses = cell.train(offspring, _frozen(population[1:] if rivals else []))
         with clock.routine("update_genomes"):
-            fitness = trial.of_offspring(offspring)
-            centre = self._replace(cell, population, trial, offspring, fitness)
+            fitness = fitnesses.of_offspring(offspring)
+            centre = self._replace(cell, population, fitnesses, offspring, fitness)
         with clock.routine("assess"):
             cell.assess()
         with clock.routine("mixture"):
@@ -94,16 +96,16 @@ class Cellular(Method):
 
     # -------------------------------------------------------------------------- steps 3 to 7
 
-    def _select(self, cell: Cell, trial: Trial) -> Places:
+    def _select(self, cell: Cell, fitnesses: FitnessTable) -> Places:
         """Step 3: the fitter of a few members drawn at random, for either role."""
         if not self.settings.selection:
             return Places(0, 0)
         rng = cell.choices("tournament")
-        size = min(self.settings.tournament_size, len(trial.generators))
-        picks = [rng.choice(len(trial.generators), size, replace=False) for _ in range(2)]
+        size = min(self.settings.tournament_size, len(fitnesses.generators))
+        picks = [rng.choice(len(fitnesses.generators), size, replace=False) for _ in range(2)]
         return Places(
-            int(min(picks[0], key=lambda place: trial.generators[place])),
-            int(min(picks[1], key=lambda place: trial.discriminators[place])),
+            int(min(picks[0], key=lambda place: fitnesses.generators[place])),
+            int(min(picks[1], key=lambda place: fitnesses.discriminators[place])),
         )
 
     def _mutate(self, cell: Cell, offspring: Gan) -> dict[str, Any]:
@@ -113,15 +115,15 @@ class Cellular(Method):
             return {}
         rng = cell.choices("mutation")
         done: dict[str, Any] = {}
-        for role, individual in (
+        for role, learner in (
             ("generator", offspring.generator),
             ("discriminator", offspring.discriminator),
         ):
             chance, step = rng.random(), rng.normal(0.0, settings.mutation_rate)
             if chance < settings.mutation_probability:
-                before = individual.learning_rate
-                individual.learning_rate = max(SMALLEST_LEARNING_RATE, before + step)
-                done[f"lr_{role}"] = [before, individual.learning_rate]
+                before = learner.learning_rate
+                learner.learning_rate = max(SMALLEST_LEARNING_RATE, before + step)
+                done[f"lr_{role}"] = [before, learner.learning_rate]
         if settings.losses:
             before_loss = offspring.generator.loss
             offspring.generator.loss = str(rng.choice(settings.losses))
@@ -132,7 +134,7 @@ class Cellular(Method):
         self,
         cell: Cell,
         population: Sequence[Gan],
-        trial: Trial,
+        fitnesses: FitnessTable,
         offspring: Gan,
         fitness: Fitness,
     ) -> dict[str, Any]:
@@ -141,17 +143,17 @@ class Cellular(Method):
         usable = offspring.is_finite()
         generator = self._survivor(
             [gan.generator for gan in population],
-            trial.generators,
+            fitnesses.generators,
             offspring.generator if usable else None,
             fitness.generator,
         )
         discriminator = self._survivor(
             [gan.discriminator for gan in population],
-            trial.discriminators,
+            fitnesses.discriminators,
             offspring.discriminator if usable else None,
             fitness.discriminator,
         )
-        cell.gan = Gan(cell.index, generator.individual, discriminator.individual)
+        cell.gan = Gan(cell.index, generator.learner, discriminator.learner)
         cell.memory["fitness"] = generator.fitness if math.isfinite(generator.fitness) else None
         return {
             role: {
@@ -164,9 +166,9 @@ class Cellular(Method):
 
     def _survivor(
         self,
-        members: Sequence[Individual],
+        members: Sequence[Learner],
         fitnesses: Sequence[float],
-        offspring: Individual | None,
+        offspring: Learner | None,
         fitness: float,
     ) -> Survivor:
         replaced_worst = offspring is not None and fitness < max(fitnesses)
@@ -185,12 +187,12 @@ class Cellular(Method):
         found = [cell.assessment, *(parcel_assessment(parcel) for parcel in parcels)]
         assessed = [part for part in found if part is not None]
         changed = False
-        if cell.judge is not None and len(assessed) == len(members) > 1:
+        if cell.scorer is not None and len(assessed) == len(members) > 1:
             candidate = mutated_weights(
                 weights, self.settings.mixture_scale, cell.choices("mixture")
             )
-            before = cell.judge.mixture(assessed, weights)
-            changed = cell.judge.mixture(assessed, candidate).loss < before.loss
+            before = cell.scorer.mixture(assessed, weights)
+            changed = cell.scorer.mixture(assessed, candidate).loss < before.loss
             weights = candidate if changed else weights
         cell.memory["mixture"] = {
             str(member): weight for member, weight in zip(members, weights, strict=True)
@@ -199,26 +201,26 @@ class Cellular(Method):
 
     # -------------------------------------------------------------------------- the result
 
-    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+    def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         """The neighbourhood mixture with the best score, made of the cells' latest generators."""
-        recipes = []
+        mixtures = []
         for cell, parcel in sorted(parcels.items()):
             grid = self.grid.at(parcel.round)  # the one its mixture weights were evolved on
             members = grid.subpopulation(cell) if self.settings.communication else (cell,)
             weights = carried_weights(parcel.meta["memory"].get("mixture", {}), members)
             found = [parcel_assessment(parcels[member]) for member in members]
             assessed: list[Assessment] = [part for part in found if part is not None]
-            verdict = None
-            if judge is not None and len(assessed) == len(members):
-                verdict = judge.mixture(assessed, weights)
-                rank, by = verdict.loss, "score"
+            score = None
+            if scorer is not None and len(assessed) == len(members):
+                score = scorer.mixture(assessed, weights)
+                rank, by = score.loss, "score"
             else:
                 fitness = parcel.meta["memory"].get("fitness")
                 rank, by = (math.inf if fitness is None else fitness), "fitness"
             reason = f"the neighbourhood of cell {cell} has the best {by}"
-            recipe = Recipe(dict(zip(members, weights, strict=True)), verdict, reason)
-            recipes.append((rank, cell, recipe))
-        return min(recipes, key=lambda entry: entry[:2])[2]
+            mixture = Mixture(dict(zip(members, weights, strict=True)), score, reason)
+            mixtures.append((rank, cell, mixture))
+        return min(mixtures, key=lambda entry: entry[:2])[2]
 
 
 @dataclass(frozen=True)
@@ -241,13 +243,13 @@ class Fitness:
 class Survivor:
     """The new centre in one role; `place` is None where it is the offspring."""
 
-    individual: Individual
+    learner: Learner
     fitness: float
     place: int | None
     replaced_worst: bool
 
 
-class Trial:
+class FitnessTable:
     """Step 2: every generator against every discriminator, on one batch, under one loss.
 
     The offspring is judged later against the same opponents on the same batch, so all its
@@ -261,9 +263,9 @@ class Trial:
         self._summary = SUMMARIES[settings.fitness]
         self._real = cell.real_batch("evaluation-batch")
         self._noise = cell.noise_batch("evaluation-noise")
-        self._judges = [gan.discriminator for gan in population]
+        self._scorers = [gan.discriminator for gan in population]
         self._fakes = [self._sample(gan.generator) for gan in population]
-        table = [self._judge(judge, self._fakes) for judge in self._judges]
+        table = [self._scorer(scorer, self._fakes) for scorer in self._scorers]
         self.discriminators = [self._aggregate([pair[1] for pair in row]) for row in table]
         self.generators = [
             self._aggregate([row[place][0] for row in table]) for place in range(len(population))
@@ -271,21 +273,21 @@ class Trial:
 
     def of_offspring(self, offspring: Gan) -> Fitness:
         fake = self._sample(offspring.generator)
-        against_judges = [self._judge(judge, [fake])[0][0] for judge in self._judges]
-        against_fakes = [pair[1] for pair in self._judge(offspring.discriminator, self._fakes)]
+        against_judges = [self._scorer(scorer, [fake])[0][0] for scorer in self._scorers]
+        against_fakes = [pair[1] for pair in self._scorer(offspring.discriminator, self._fakes)]
         return Fitness(self._aggregate(against_judges), self._aggregate(against_fakes))
 
-    def _sample(self, generator: Individual) -> Tensor:
+    def _sample(self, generator: Learner) -> Tensor:
         with torch.no_grad():
             samples: Tensor = generator.network.eval()(self._noise)
         return samples
 
-    def _judge(self, judge: Individual, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
+    def _scorer(self, scorer: Learner, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
         """(generator's loss, discriminator's loss) for each set of fakes.
 
-        In eval mode: otherwise the batch that is judged would change the verdict.
+        In eval mode: otherwise the batch that is judged would change the score.
         """
-        network = judge.network.eval()
+        network = scorer.network.eval()
         with torch.no_grad():
             real = network(self._real)
             pairs = []

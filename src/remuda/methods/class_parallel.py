@@ -16,18 +16,18 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from remuda.cell import Cell, parcel_assessment
 from remuda.clock import Clock
 from remuda.config import CellularSettings, ClassParallelSettings, Config, GapSettings
+from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset
 from remuda.errors import ConfigError, DataError
-from remuda.grid import GridSchedule
-from remuda.methods.base import Method, Recipe, RoundReport
+from remuda.gan.cell import Cell, parcel_assessment
+from remuda.gan.parcels import Parcel
+from remuda.methods.base import Method, Mixture, RoundReport
 from remuda.methods.cellular import Cellular
 from remuda.methods.gap import Gap, matching
 from remuda.methods.independent import Independent
-from remuda.metrics import HIGHER_IS_BETTER, Judge, spread
-from remuda.parcels import Parcel
+from remuda.metrics import HIGHER_IS_BETTER, Scorer, evenly_spaced
 from remuda.streams import stream_key
 
 # Real images of one label that its samples are compared with.
@@ -47,7 +47,7 @@ class ClassParallel(Method):
         self._labels = config.cells // self.settings.replicas
         self._within = _within(config, self._labels)
         self.exact_peers = self._within.exact_peers
-        self._judges: dict[int, Judge] = {}
+        self._scorers: dict[int, Scorer] = {}
 
     @classmethod
     def resolve(cls, config: Config, dataset: Dataset) -> Config:
@@ -108,22 +108,24 @@ class ClassParallel(Method):
         label = self.label(cell.index)
         name = cell.dataset.label_names[label]
         cell.memory["label"] = {"index": label, "items": len(cell.view)}
-        if cell.judge is not None:
-            cell.judge = self._judge(cell, label)
+        if cell.scorer is not None:
+            cell.scorer = self._scorer(cell, label)
         found = self._within.advance(cell, parcels, clock)
         # One label's samples show one class: that is no sign of a collapse.
         return dataclasses.replace(found, classes=None, details={"label": name, **found.details})
 
-    def _judge(self, cell: Cell, label: int) -> Judge:
+    def _scorer(self, cell: Cell, label: int) -> Scorer:
         """Compares with the real images of one label."""
-        if label not in self._judges:
-            assert cell.judge is not None
-            chosen = cell.view[spread(len(cell.view), REAL_SAMPLES)]
+        if label not in self._scorers:
+            assert cell.scorer is not None
+            chosen = cell.view[evenly_spaced(len(cell.view), REAL_SAMPLES)]
             items = cell.dataset.items[chosen]
-            self._judges[label] = Judge(cell.judge.extractor, items, _within_a_label(cell.judge))
-        return self._judges[label]
+            self._scorers[label] = Scorer(
+                cell.scorer.extractor, items, _within_a_label(cell.scorer)
+            )
+        return self._scorers[label]
 
-    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
+    def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         """The best replica of every label, or all where nothing scores them, in shares p(y)."""
         assessed = {cell: parcel_assessment(parcel) for cell, parcel in parcels.items()}
         scores = {cell: found.score for cell, found in assessed.items() if found is not None}
@@ -135,13 +137,13 @@ class ClassParallel(Method):
         for row, share in zip(rows, shares, strict=True):
             kept = [min(row, key=lambda cell: (_or_worst(scores[cell]), cell))] if scored else row
             weights |= {cell: share / sum(shares) / len(kept) for cell in kept}
-        verdict = None
-        if judge is not None and scored:
+        liveness = None
+        if scorer is not None and scored:
             parts = [found for cell in weights if (found := assessed[cell]) is not None]
-            verdict = judge.mixture(parts, list(weights.values()))
+            liveness = scorer.mixture(parts, list(weights.values()))
         which = "the best generator" if scored and self.settings.replicas > 1 else "the generators"
         origin = "given" if self.settings.prior else "those of the data"
-        return Recipe(weights, verdict, f"{which} of each label, in shares that are {origin}")
+        return Mixture(weights, liveness, f"{which} of each label, in shares that are {origin}")
 
     def _rows(self, parcels: Mapping[int, Parcel]) -> list[list[int]]:
         """The cells of each label."""
@@ -151,9 +153,9 @@ class ClassParallel(Method):
         return [rows[label] for label in sorted(rows)]
 
 
-def _within_a_label(judge: Judge) -> str:
+def _within_a_label(scorer: Scorer) -> str:
     """What ranks samples of one label: inception score would praise those of many."""
-    return "fid" if judge.metric in HIGHER_IS_BETTER else judge.metric
+    return "fid" if scorer.metric in HIGHER_IS_BETTER else scorer.metric
 
 
 def _or_worst(score: float) -> float:

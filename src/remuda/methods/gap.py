@@ -11,7 +11,7 @@ no generator can settle on the blind spots of one discriminator. In a round a me
 
 Both of a pair read parcels of the same round, so they end up with each other's network. Nobody
 swaps before the first round. A discriminator has a lineage that goes with it, and a generator
-remembers the lineages it trained against: a judge it has met is no judge (see `metrics/gam.py`).
+remembers the lineages it trained against: a scorer it has met is no scorer (see `metrics/gam.py`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 
 from torch import nn
 
-from remuda.cell import Cell, Gan, lineage, lineages_met, role_tensors
 from remuda.clock import Clock
 from remuda.config import AnyNetwork, Config, GapSettings
+from remuda.config.geometry import GridSchedule
 from remuda.errors import ConfigError
-from remuda.grid import GridSchedule
-from remuda.individual import Individual
-from remuda.methods.base import Method, Recipe, RoundReport, report
+from remuda.gan.cell import Cell, Gan, lineage, lineages_met, role_tensors
+from remuda.gan.learner import Learner
+from remuda.gan.networks import discriminator_skeleton
+from remuda.gan.parcels import Parcel
+from remuda.methods.base import Method, Mixture, RoundReport, report
 from remuda.methods.independent import best_or_all
-from remuda.metrics import Judge
-from remuda.networks import discriminator_skeleton
-from remuda.parcels import Parcel
+from remuda.metrics import Scorer
 from remuda.streams import choice_stream
 
 
@@ -112,8 +112,8 @@ class Gap(Method):
             cell.memory["lineage"] = lineage(parcel)
         return {"partner": partner, "kept": False}
 
-    def ensemble(self, parcels: Mapping[int, Parcel], judge: Judge | None) -> Recipe:
-        return best_or_all(parcels, judge, self.settings.ensemble)
+    def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
+        return best_or_all(parcels, scorer, self.settings.ensemble)
 
 
 @lru_cache(maxsize=8)
@@ -126,7 +126,7 @@ def matching(seed: int, round: int, members: int) -> tuple[int | None, ...]:
     return tuple(partners)
 
 
-def adopted(own: Individual, tensors: Mapping[str, Any], *, moves: bool) -> Individual:
+def adopted(own: Learner, tensors: Mapping[str, Any], *, moves: bool) -> Learner:
     """A copy of `own` with the weights and buffers of another, and its moments if they move."""
     newcomer = own.clone()
     if not moves:

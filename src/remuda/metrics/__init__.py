@@ -21,8 +21,8 @@ from remuda.metrics.extractors import (
     load_extractor,
     load_inception,
 )
-from remuda.metrics.judge import Assessment, Judge, Verdict, spread
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
+from remuda.metrics.scorer import Assessment, MixtureScore, Scorer, evenly_spaced
 from remuda.metrics.scores import (
     HIGHER_IS_BETTER,
     METRICS,
@@ -52,17 +52,18 @@ __all__ = [
     "Extractor",
     "Features",
     "InceptionExtractor",
-    "Judge",
+    "MixtureScore",
     "Progress",
     "SampleStatistics",
+    "Scorer",
     "Scores",
-    "Verdict",
     "anova",
     "check_metrics",
     "classes_covered",
     "default_metrics",
     "density_coverage",
     "evaluate",
+    "evenly_spaced",
     "extractor_for",
     "fid",
     "fid_logits",
@@ -77,7 +78,6 @@ __all__ = [
     "near_duplicates",
     "precision_recall",
     "score_samples",
-    "spread",
     "tvd",
     "typical_distance",
 ]

@@ -19,13 +19,13 @@ from remuda.errors import ConfigError, StoreError
 from remuda.files import write_atomically
 from remuda.metrics.collapse import classes_covered
 from remuda.metrics.extractors import Features
-from remuda.metrics.judge import spread
 from remuda.metrics.neighbours import (
     MOST_ITEMS,
     density_coverage,
     kernel_distance,
     precision_recall,
 )
+from remuda.metrics.scorer import evenly_spaced
 from remuda.metrics.scores import (
     SampleStatistics,
     Scores,
@@ -200,7 +200,7 @@ def _extract(extractor: AnyExtractor, images: Tensor, progress: Progress) -> Fea
 
 
 def _some(features: Features) -> Tensor:
-    return features.features[spread(len(features.features), MOST_ITEMS)]
+    return features.features[evenly_spaced(len(features.features), MOST_ITEMS)]
 
 
 # ---------------------------------------------------------------------------- the cache

@@ -34,7 +34,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Verdict2:
+class Gam2Score:
     """What GAM-II says of one generator; NaN where no judge is left."""
 
     average: float
@@ -77,19 +77,19 @@ def may_judge(contenders: Sequence[Contender], exclusion: Exclusion) -> Tensor:
     )
 
 
-def gam2(shares: Tensor, allowed: Tensor) -> list[Verdict2]:
+def gam2(shares: Tensor, allowed: Tensor) -> list[Gam2Score]:
     """GAM-II of every generator: the mean and the least of its judges' shares; higher is better."""
     verdicts = []
     for column, judges in zip(shares.double().T, allowed.T, strict=True):
         heard = column[judges]
         if len(heard) == 0:
-            verdicts.append(Verdict2(math.nan, math.nan, 0))
+            verdicts.append(Gam2Score(math.nan, math.nan, 0))
         else:
-            verdicts.append(Verdict2(heard.mean().item(), heard.min().item(), len(heard)))
+            verdicts.append(Gam2Score(heard.mean().item(), heard.min().item(), len(heard)))
     return verdicts
 
 
-def best(verdicts: Sequence[Verdict2]) -> int | None:
+def best(verdicts: Sequence[Gam2Score]) -> int | None:
     """The generator with the highest average, the first of equals; None where none was judged."""
     judged = [place for place, one in enumerate(verdicts) if not math.isnan(one.average)]
     return max(judged, key=lambda place: verdicts[place].average, default=None)

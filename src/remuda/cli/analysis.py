@@ -1,0 +1,328 @@
+"""The commands that ask questions of runs: gam, ais, tsne, curves. Thin; the work is beside them.
+
+As in `cli`, what needs torch or matplotlib is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from remuda.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from remuda.analysis.battle import Battle
+    from remuda.metrics import Coverage, Scores
+
+BLIND = 0.5  # share of real items taken for made from which a judge is named
+
+app = typer.Typer()
+
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]
+Seed = Annotated[int, typer.Option(min=0, help="same seed, same samples")]
+DataDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
+]
+Output = Annotated[Path, typer.Option("-o", "--output", help="where the .png goes")]
+
+
+@app.command()
+def gam(
+    paths: RunPaths,
+    exclusion: Annotated[
+        str,
+        typer.Option(
+            help="who may not judge a generator: discriminators it has seen, or its whole block "
+            "(run)"
+        ),
+    ] = "seen",
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0, help="GAM: a duel is fair where |ln r_test| is below this"),
+    ] = 0.1,
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1000, help="samples per generator")
+    ] = 2000,
+    seed: Seed = 0,
+    output: Output = Path("battle.png"),
+    data_dir: DataDir = None,
+) -> None:
+    """Let the GANs of two or more runs judge each other (GAM and GAM-II); higher is better.
+
+    A generator's score is the share of its samples that discriminators which it never trained
+    against take for real.
+    """
+    from remuda.config import suggest
+
+    allowed = ("seen", "block")
+    if exclusion not in allowed:
+        hint = suggest(exclusion, allowed) or ";"
+        raise ConfigError(f"--exclusion={exclusion}: unknown{hint} allowed: {', '.join(allowed)}")
+    check_png(output)
+    from rich.console import Console
+
+    with Console(stderr=True).status("loading") as status:
+        from remuda.analysis.battle import fight
+
+        found = fight(
+            paths,
+            exclusion="seen" if exclusion == "seen" else "block",
+            tolerance=tolerance,
+            samples=count,
+            seed=seed,
+            data_dir=data_dir,
+            progress=status.update,
+        )
+        from remuda.analysis.figures import battle
+
+        shares, allowed_judges = found.shares.numpy(), found.allowed.numpy()
+        sizes = [len(side.places) for side in found.sides]
+        png = battle(shares, allowed_judges, found.names, sizes, _legend(found))
+    _print_battle(found)
+    _write(output, png)
+
+
+def _legend(found: Battle) -> list[str]:
+    """What letters stand for, where the matrix calls runs by letters."""
+    return [f"{side.label}: {side.name}" for side in found.sides if side.label != side.name]
+
+
+def _print_battle(found: Battle) -> None:
+    print(
+        f"share of {found.samples} samples that a discriminator (row) calls real, by generator "
+        "(column); in brackets: may not judge"
+    )
+    table = _table("", *found.names)
+    for name, shares, allowed in zip(found.names, found.shares, found.allowed, strict=True):
+        cells = zip(shares.tolist(), allowed.tolist(), strict=True)
+        table.add_row(name, *(f"{value:.3f}" if may else f"({value:.3f})" for value, may in cells))
+    _show(table)
+    for line in _legend(found):
+        print(line)
+    print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges")
+    table = _table("run", "members", "avg min–max", "worst min–max", "avg of each member")
+    for side in found.sides:
+        worsts = [one.worst for one in side.verdicts]
+        table.add_row(
+            side.name,
+            str(len(side.places)),
+            _range(side.averages),
+            _range(worsts),
+            " ".join(f"{value:.3f}" for value in side.averages),
+        )
+    _show(table)
+    blind = [
+        f"{name} {error:.0%}"
+        for name, error in zip(found.names, found.real_errors, strict=True)
+        if error > BLIND
+    ]
+    if blind:
+        print(
+            f"judges that take most real items for made, to be trusted little: {', '.join(blind)}"
+        )
+    for beside in found.helped():
+        print(f"{beside.group} beside {beside.singles}: {beside.verdict}")
+        print(
+            f"of {beside.judges} judges of both, {beside.prefer} call more of {beside.group} real"
+        )
+    if any(one.judges == 0 for side in found.sides for one in side.verdicts):
+        print("nan: no judge is left that the generator has not met; allowed: more runs")
+    duels = found.duels()
+    if duels:
+        print(f"\nGAM between the best members; errors on {found.real}")
+    for one, other, result in duels:
+        winner = {None: "a tie", 1: f"{one} wins", 2: f"{other} wins"}[result.winner]
+        print(
+            f"{one} against {other}: r_test {result.test_ratio:.3f}, "
+            f"r_sample {result.sample_ratio:.3f}: {winner}"
+        )
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.3f}–{max(values):.3f}"
+
+
+@app.command()
+def ais(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a finished run")],
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, help="examples of held-out data")
+    ] = 50,
+    steps: Annotated[
+        int, typer.Option(min=1, help="temperatures between prior and posterior; more is tighter")
+    ] = 1000,
+    chains: Annotated[int, typer.Option(min=1, help="chains per example")] = 16,
+    variance: Annotated[
+        float, typer.Option(help="of the Gaussian noise on the output, images being in [0, 1]")
+    ] = 0.025,
+    simulated: Annotated[
+        int, typer.Option(min=0, help="examples of the model's own, for the BDMC gap; 0: none")
+    ] = 10,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Estimate how likely a run's generators make held-out data (AIS), in nats.
+
+    A lower bound in expectation. The BDMC gap, measured on data that the model made itself, says
+    how loose it may be.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    with console.status("loading"):
+        from remuda.analysis.likelihood import Estimate
+        from remuda.cli.view import duration
+        from remuda.metrics.ais import AisSettings
+
+        estimate = Estimate(
+            run,
+            examples=count,
+            simulated=simulated,
+            settings=AisSettings(variance=variance, chains=chains, steps=steps),
+            seed=seed,
+            data_dir=data_dir,
+        )
+        seconds = estimate.seconds()
+    console.print(f"about {duration(seconds)}", highlight=False)
+    columns = ("annealing", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("ais", total=estimate.steps)
+        found = estimate.run(lambda done, _: bar.update(task, completed=done))
+    for line in found.lines():
+        print(line)
+
+
+@app.command()
+def tsne(
+    paths: RunPaths,
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=10, help="samples per run, and items of the data")
+    ] = 500,
+    seed: Seed = 0,
+    output: Output = Path("tsne.png"),
+    data_dir: DataDir = None,
+) -> None:
+    """Draw data and samples of finished runs into one plane (t-SNE; 2-D points as they are)."""
+    check_png(output)
+    from rich.console import Console
+
+    with Console(stderr=True).status("embedding"):
+        from remuda.analysis.overlays import picture
+
+        png, shown = picture(paths, count=count, seed=seed, data_dir=data_dir)
+    print(shown)
+    _write(output, png)
+
+
+@app.command()
+def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
+    """Draw discriminator costs on training and held-out data, and the spread between them.
+
+    A spread that shrinks with more members says that they know less of their data by heart.
+    """
+    check_png(output)
+    import numpy as np
+
+    from remuda.analysis.curves import read_costs
+    from remuda.analysis.figures import Curve, learning_curves
+    from remuda.analysis.population import short_names
+
+    found = [read_costs(path) for path in paths]
+    names = short_names(paths)
+    table = _table(
+        "run", "members", "rounds", "train", "valid", "spread", "averaged", "late gap", "by member"
+    )
+    for name, costs in zip(names, found, strict=True):
+        table.add_row(
+            name,
+            str(len(costs.train)),
+            str(len(costs.rounds)),
+            f"{np.nanmean(costs.train):.4f}",
+            f"{np.nanmean(costs.validation):.4f}",
+            f"{costs.spread:.4f}",
+            f"{costs.averaged_spread:.4f}",
+            f"{costs.late_gap:+.4f}",
+            " ".join(f"{value:.4f}" for value in costs.spreads),
+        )
+    _show(table)
+    drawn = [
+        Curve(name, costs.rounds, costs.train, costs.validation)
+        for name, costs in zip(names, found, strict=True)
+    ]
+    _write(output, learning_curves(drawn))
+
+
+# ---------------------------------------------------------------------------- parts of `score`
+
+
+def show_coverage(
+    run: Path, found: Coverage, metrics: list[str] | None, output: Path | None
+) -> None:
+    """Print how a run's samples cover the known modes, and each cell's alone did at its end."""
+    asked = [*(metrics or ()), *(["--output"] if output else [])]
+    if asked:
+        raise ConfigError(
+            f"{asked[0]}: is for images, and {run} made points; allowed: no metric "
+            f"(`remuda tsne {run}` draws points)"
+        )
+    for line in found.lines():
+        print(line)
+    from remuda.runs.store import RunFolder
+
+    cells = (RunFolder.open(run).result() or {}).get("modes_by_cell")
+    if isinstance(cells, dict) and len(cells) > 1:
+        covered = " ".join(str(one["values"]["modes_covered"]) for one in cells.values())
+        print(f"cells alone     cover {covered}")
+
+
+def draw_classes(run: Path, scores: Scores, output: Path) -> None:
+    """A picture of how often each class comes up, in the data and in the samples."""
+    from remuda.analysis.figures import class_bars
+
+    if not scores.class_histogram:
+        raise ConfigError(
+            f"--output={output}: {scores.extractor} knows no classes; allowed: digits, cifar"
+        )
+    made = [count / scores.samples for count in scores.class_histogram]
+    distance = sum(abs(a - b) for a, b in zip(made, scores.real_class_shares, strict=True)) / 2
+    title = f"{run.resolve().name}: TVD {distance:.3f}"
+    names = [str(number) for number in range(len(made))]
+    _write(output, class_bars(names, scores.real_class_shares, made, title))
+
+
+# ---------------------------------------------------------------------------- printing
+
+
+def check_png(output: Path) -> None:
+    if output.suffix != ".png":
+        raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png")
+
+
+def _write(output: Path, png: bytes) -> None:
+    from remuda.files import write_atomically
+
+    write_atomically(output, png)
+    print(f"\npicture: {output}")
+
+
+def _table(*titles: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, title in enumerate(titles):
+        table.add_column(title, justify="left" if place == 0 else "right", overflow="fold")
+    return table
+
+
+def _show(table: Any) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: one line per row there.
+    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)

@@ -1,0 +1,312 @@
+"""What the user sees while a run trains: a live table of the cells, or plain lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from remuda.cli.tables import NARROW, workers_line, workers_table
+from remuda.methods import Mixture, RoundReport
+from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import Liveness, WorkerStatus
+from remuda.runs.alarms import Alarm
+from remuda.runs.prepare import Run
+
+_WIDE = 110  # columns for the whole table
+_MOST_UNWELL = 5  # workers that are shown one by one
+_LONG = 10.0  # seconds of scoring that are announced in a log, too
+METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
+
+
+class View(Observer):
+    """Shared by both views: what is known of the run so far."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.path: Path | None = None
+        self.round = 0
+        self.rounds = 0
+        self.metric = ""
+        self.unit = "images"
+        self._alarmed: set[tuple[int, str]] = set()
+        self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
+        self._images = 0
+        self._rate = 0.0
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        self.path, self.round, self.rounds = path, round, run.config.rounds
+        self.metric = METRIC_NAMES[run.config.score.metric]
+        self.unit = "images" if run.dataset.is_images else "points"
+        self._say(describe(run))
+        self._say(f"run folder {path}")
+        if round:
+            self._say(f"continuing after round {round}")
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        self._images += report.losses.images
+        for alarm in alarms:
+            # Each kind once per cell: the live table and events.jsonl keep showing the rest.
+            if (report.cell, alarm.kind) not in self._alarmed:
+                self._alarmed.add((report.cell, alarm.kind))
+                self._say(
+                    f"cell {report.cell}, round {report.round}: {alarm.message}; "
+                    f"advice: {alarm.advice}",
+                    kind="alarm",
+                )
+
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
+        self.round = round
+        self._recent.append(seconds)
+        self._rate = self._images / seconds
+        self._images = 0
+
+    def warned(self, message: str) -> None:
+        self._say(message, kind="warning")
+
+    def _say(self, line: str, kind: str = "") -> None:
+        """A line as it is: not wrapped, and brackets in names are no markup."""
+        text = Text(line) if not kind else Text.assemble((kind, "yellow"), " ", line)
+        self.console.print(text, soft_wrap=True)
+
+    def time_left(self) -> str:
+        if not self._recent:
+            return "?"
+        return duration(sum(self._recent) / len(self._recent) * (self.rounds - self.round))
+
+
+class PlainView(View):
+    """One line per round, for logs and pipes; a sign of life in between when rounds are long."""
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        super().started(run, path, round)
+        self._last_line = time.monotonic()
+        self._losses: list[tuple[float, float]] = []
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        if time.monotonic() - self._last_line > 30:
+            self._print(f"round {round:>4}/{self.rounds}  cell {cell}  batch {batch}/{batches}")
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        super().reported(report, alarms)
+        self._losses.append((report.losses.generator, report.losses.discriminator))
+
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
+        super().completed(round, mixture, seconds)
+        generator, discriminator = (
+            sum(losses) / len(self._losses) for losses in zip(*self._losses, strict=True)
+        )
+        self._losses = []
+        score = f"{self.metric} {mixture.score.value:8.2f}  " if mixture.score else ""
+        self._print(
+            f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
+            f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
+        )
+
+    def _print(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        self._say(line)
+
+
+class LiveView(View):
+    """A table of the cells that updates in place."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live: Live | None = None
+        self._reports: dict[int, RoundReport] = {}
+        self._alarms: dict[int, str] = {}
+        self._progress: dict[int, float] = {}  # rounds done by each cell, with a fraction
+        self._score: float | None = None
+        self._run: Run | None = None
+        self._workers: tuple[float, list[WorkerStatus]] = (0.0, [])
+
+    def __enter__(self) -> LiveView:
+        self.console.print("[dim]loading the data[/]")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        super().started(run, path, round)
+        self._run = run
+        self._progress = dict.fromkeys(range(run.config.cells), float(round))
+        self._live = Live(console=self.console, get_renderable=self.render, refresh_per_second=4)
+        self._live.start()
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        self._progress[cell] = round - 1 + batch / batches
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        super().reported(report, alarms)
+        self._reports[report.cell] = report
+        self._progress[report.cell] = report.round
+        self._alarms[report.cell] = ", ".join(alarm.kind for alarm in alarms)
+
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
+        super().completed(round, mixture, seconds)
+        self._score = mixture.score.value if mixture.score else None
+
+    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+        self._workers = (time.monotonic(), list(workers))
+
+    def render(self) -> RenderableType:
+        """The view as it is now."""
+        done = sum(self._progress.values()) / max(1, len(self._progress))
+        score = f"{self.metric} {self._score:.2f}" if self._score is not None else ""
+        rate = f"{self._rate:,.0f} {self.unit}/s" if self._rate else ""
+        narrow = self.console.width < NARROW
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            f"round {min(self.round + 1, self.rounds)}/{self.rounds}",
+            ProgressBar(
+                total=self.rounds, completed=min(done, self.rounds), width=8 if narrow else 24
+            ),
+            score,
+            *([] if narrow else [rate]),
+            f"left {self.time_left()}",
+        )
+        crew, lines = self._crew()
+        return Group(head, *crew, self._table(max(4, self.console.height - 8 - lines)))
+
+    def _crew(self) -> tuple[list[RenderableType], int]:
+        """One line for all workers, a table of those that are not well, and how long that is."""
+        seen, workers = self._workers
+        if len(workers) < 2:
+            return [], 0
+        age = time.monotonic() - seen
+        unwell = [
+            dataclasses.replace(watched, heard=watched.heard + age)
+            for watched in workers
+            if watched.liveness is not Liveness.WORKING
+        ][-_MOST_UNWELL:]
+        if not unwell:
+            return [workers_line(workers)], 1
+        return [workers_line(workers), workers_table(unwell, self.console.width)], 2 + len(unwell)
+
+    def _table(self, room: int) -> Table:
+        width = self.console.width
+        columns = [column for column in _COLUMNS if width >= column.least_width]
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+        for column in columns:
+            title = column.title or self.metric
+            # On the usual 80 columns titles take two lines, so that no figure is cut short.
+            title = title.replace(" ", "\n") if width < _WIDE else title
+            table.add_column(title, justify=column.side, no_wrap=True)
+        table.add_column("", overflow="fold")
+        shown = sorted(self._reports)[:room]
+        for cell in shown:
+            report = self._reports[cell]
+            figures = [column.figure(report) for column in columns]
+            if width >= _WIDE:
+                assert self._run is not None
+                row, place = self._run.method.grid.at(report.round).position(cell)
+                figures[0] = f"{cell} ({row},{place})"
+            table.add_row(*figures, Text(self._alarms.get(cell, ""), style="yellow"))
+        if len(self._reports) > len(shown):
+            table.add_row(f"… {len(self._reports) - len(shown)} more")
+        return table
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the live table, on terminals that are wide enough."""
+
+    title: str  # empty: the metric's name
+    figure: Callable[[RoundReport], str]
+    least_width: int = 0
+    side: Literal["left", "right"] = "right"
+
+
+def _fitness(role: str) -> Callable[[RoundReport], str]:
+    return lambda report: _figure(report.details.get("centre", {}).get(role, {}).get("fitness"))
+
+
+def _figure(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+_COLUMNS = (
+    _Column("cell", lambda report: str(report.cell)),
+    _Column("round", lambda report: str(report.round)),
+    _Column("loss G", lambda report: _figure(report.losses.generator)),
+    _Column("loss D", lambda report: _figure(report.losses.discriminator)),
+    _Column("fitness G", _fitness("generator"), NARROW),
+    _Column("fitness D", _fitness("discriminator"), NARROW),
+    _Column("lr G", lambda report: f"{report.genes['lr_generator']:.1e}", NARROW),
+    _Column("lr D", lambda report: f"{report.genes['lr_discriminator']:.1e}", NARROW),
+    _Column("loss gene", lambda report: str(report.genes["loss"]), side="left"),
+    _Column("", lambda report: _figure(report.score, 1)),
+    _Column("classes", lambda report: _figure(report.classes, 0), _WIDE),
+)
+
+
+def make_view(console: Console, plain: bool = False) -> View:
+    """The live table on a terminal, plain lines elsewhere."""
+    return PlainView(console) if plain or not console.is_terminal else LiveView(console)
+
+
+class ScoringBar:
+    """How far the scoring of a run is: a bar on a terminal, one line elsewhere if it takes long."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        self._console = console
+        self._bar = bar
+        self._task = bar.add_task("loading", total=None)
+
+    def started(self, images: int, seconds: float) -> None:
+        if seconds > _LONG or self._console.is_terminal:
+            self._console.print(f"looking at {images:,} images, about {duration(seconds)}")
+        self._bar.update(self._task, description="scoring", total=images)
+
+    def advanced(self, images: int) -> None:
+        self._bar.advance(self._task, images)
+
+
+@contextmanager
+def scoring() -> Iterator[ScoringBar]:
+    """A bar on the error stream for as long as a run is scored."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield ScoringBar(console, bar)
+
+
+def describe(run: Run) -> str:
+    """The run in one line: method, grid, data, network, threads."""
+    config, data = run.config, run.dataset
+    grid = f"{config.grid.shape[0]}x{config.grid.shape[1]}"
+    return (
+        f"{config.name}: {config.method.name} on a {grid} grid, {len(data):,} items of "
+        f"{data.name} ({'x'.join(map(str, data.shape))}), {config.network.family}, "
+        f"{config.rounds} rounds, seed {config.seed}, threads {config.threads}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

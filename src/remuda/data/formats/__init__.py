@@ -1,0 +1,1 @@
+"""Readers of data, one file per format."""

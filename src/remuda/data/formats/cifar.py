@@ -1,0 +1,172 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) in both published forms: binary and Python pickles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.config.root import DataSettings
+from remuda.data.dataset import Dataset, dataset_from_bytes
+from remuda.data.formats.cifar_packed import packed_names, unpacked
+from remuda.data.formats.cifar_pickle import read_pickle
+from remuda.data.labels import check_labels
+from remuda.data.places import WHERE_TO_PUT, data_dirs
+from remuda.data.reading import read_bytes, reading
+from remuda.errors import DataError
+
+_PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One published form of one of the two sets: its files and how they hold labels."""
+
+    name: str
+    folder: str  # what the published archive unpacks to
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    names_file: str
+    label_key: str  # of the pickles; for binary files ""
+    label_bytes: int  # before the pixels of a binary record, the wanted label last
+
+    @property
+    def classes(self) -> int:
+        return 10 if self.name == "cifar10" else 100
+
+    def files(self, split: str) -> tuple[str, ...]:
+        return self.train if split == "train" else self.test
+
+
+_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+_FORMS = (
+    _Form("cifar10", "cifar-10-batches-py", _BATCHES, ("test_batch",), "batches.meta", "labels", 0),
+    _Form(
+        "cifar10",
+        "cifar-10-batches-bin",
+        tuple(f"{batch}.bin" for batch in _BATCHES),
+        ("test_batch.bin",),
+        "batches.meta.txt",
+        "",
+        1,
+    ),
+    _Form("cifar100", "cifar-100-python", ("train",), ("test",), "meta", "fine_labels", 0),
+    _Form(
+        "cifar100",
+        "cifar-100-binary",
+        ("train.bin",),
+        ("test.bin",),
+        "fine_label_names.txt",
+        "",
+        2,
+    ),
+)
+
+
+def is_cifar_folder(folder: Path) -> bool:
+    """Whether the folder holds training files under the names CIFAR gives them."""
+    return _form_of(folder) is not None
+
+
+def load_cifar_folder(folder: Path, limit: int | None = None) -> Dataset:
+    """The training files a folder holds, be they all batches or some."""
+    form = _form_of(folder)
+    if form is None:
+        raise DataError(f"{folder}: no CIFAR files such as data_batch_1 or train.bin")
+    present = [folder / name for name in form.train if (folder / name).is_file()]
+    return _load(form, present, limit)
+
+
+def load_cifar(settings: DataSettings) -> Dataset:
+    """A split of the set that `settings.source` names, from the data folders, and complete."""
+    forms = [form for form in _FORMS if form.name == settings.source]
+    parent = "cifar-10" if settings.source == "cifar10" else "cifar-100"
+    for base in data_dirs(settings):
+        for form in forms:
+            names = form.files(settings.split)
+            for folder in (base, base / form.folder, base / parent, base / parent / form.folder):
+                with reading(folder):
+                    missing = [name for name in names if not (folder / name).is_file()]
+                if not missing:
+                    return _load(form, [folder / name for name in names], settings.limit)
+                if len(missing) < len(names):
+                    raise DataError(f"{folder}: incomplete; missing: {', '.join(missing)}")
+        if settings.source == "cifar10":
+            for folder in (base, base / parent):
+                if packed_names(folder):
+                    return _load_packed(unpacked(folder), settings)
+    wanted = " or ".join(
+        f"{form.folder}/ with {', '.join(form.files(settings.split))}" for form in forms
+    )
+    raise DataError(f"{settings.source}: not found. Put {wanted} into {WHERE_TO_PUT}")
+
+
+def _load_packed(folder: Path, settings: DataSettings) -> Dataset:
+    form = next(form for form in _FORMS if form.folder == "cifar-10-batches-bin")
+    return _load(form, [folder / name for name in form.files(settings.split)], settings.limit)
+
+
+def _form_of(folder: Path) -> _Form | None:
+    with reading(folder):
+        for form in _FORMS:
+            if any((folder / name).is_file() for name in form.train):
+                return form
+    return None
+
+
+def _load(form: _Form, paths: list[Path], limit: int | None) -> Dataset:
+    images, labels = [], []
+    for path in paths:
+        read = _read_pickled if form.label_key else _read_binary
+        pixels, numbers = read(path, form)
+        check_labels(numbers, len(pixels), path, classes=form.classes)
+        images.append(pixels.reshape(-1, 3, 32, 32))
+        labels.append(numbers)
+    names = _label_names(form, paths[0].parent / form.names_file)
+    return dataset_from_bytes(
+        np.concatenate(images), np.concatenate(labels), names, form.name, limit
+    )
+
+
+def _read_binary(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    data = read_bytes(path)
+    record = form.label_bytes + _PIXELS
+    if len(data) % record:
+        raise DataError(f"{path}: {len(data)} bytes are no whole number of {record}-byte records")
+    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, record)
+    return records[:, form.label_bytes :], records[:, form.label_bytes - 1]
+
+
+def _read_pickled(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    batch = read_pickle(path)
+    for key in ("data", form.label_key):
+        if key not in batch:
+            raise DataError(f"{path}: no entry {key!r}; found: {', '.join(map(str, batch))}")
+    pixels = batch["data"]
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+        raise DataError(f"{path}: entry 'data' is no array of bytes")
+    if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) == 0:
+        raise DataError(f"{path}: images of shape {pixels.shape}; expected (N, {_PIXELS})")
+    with reading(path):
+        labels = np.asarray(batch[form.label_key])
+    return pixels, labels
+
+
+def _label_names(form: _Form, path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        return tuple(str(number) for number in range(form.classes))
+    if form.label_key:
+        key = "label_names" if form.name == "cifar10" else "fine_label_names"
+        names = read_pickle(path).get(key, ())
+    else:
+        with reading(path):
+            names = read_bytes(path).decode().split()
+    if not isinstance(names, list | tuple) or len(names) != form.classes:
+        raise DataError(f"{path}: expected the names of {form.classes} classes")
+    if not all(isinstance(name, str | bytes) for name in names):
+        raise DataError(f"{path}: a class is named by no text; expected text")
+    with reading(path):
+        return tuple(name.decode() if isinstance(name, bytes) else name for name in names)

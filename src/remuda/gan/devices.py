@@ -1,0 +1,54 @@
+"""Where the two networks of a cell live, and every transfer between them.
+
+The articles on class-parallel training give a process two devices, one per network. Random numbers
+are always drawn on the processor and parcels always leave from it, so what a cell draws and
+publishes does not depend on its devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from remuda.config.root import DeviceSettings
+from remuda.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The generator's and the discriminator's device."""
+
+    generator: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
+    discriminator: torch.device = torch.device("cpu")  # noqa: RUF009
+
+    @classmethod
+    def of(cls, settings: DeviceSettings) -> Devices:
+        """Those that are configured, if they are here."""
+        return cls(
+            _found("generator", settings.generator), _found("discriminator", settings.discriminator)
+        )
+
+    def to_generator(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.generator)
+
+    def to_discriminator(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.discriminator)
+
+    def to_cpu(self, tensor: Tensor) -> Tensor:
+        """To the processor, where samples are scored and parcels are made."""
+        return tensor.to("cpu")
+
+
+def _found(role: str, name: str) -> torch.device:
+    device = torch.device(name)
+    here = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    count = here.get(device.type, 1)
+    if (device.index or 0) >= count:
+        others = [f"{kind}:0 to {kind}:{most - 1}" for kind, most in here.items() if most]
+        raise ConfigError(
+            f"devices.{role}={name}: there is no such device here; allowed: "
+            f"{', '.join(['cpu', *others])}"
+        )
+    return device

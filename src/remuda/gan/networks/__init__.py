@@ -1,0 +1,105 @@
+"""The networks a cell trains, by family. A new family is its settings, a file and a line here.
+
+A generator maps (n, noise_size) to (n, *shape) in [-1, 1]; a discriminator maps (n, *shape) to n
+logits, never probabilities. Image shapes are (channels, height, width).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from remuda.config.base import Settings
+from remuda.config.networks import (
+    AnyNetwork,
+    ClassDcganSettings,
+    DcganSettings,
+    GranSettings,
+    LabelledSettings,
+    MlpSettings,
+    ResnetSettings,
+)
+from remuda.gan.networks.class_dcgan import CLASS_DCGAN
+from remuda.gan.networks.conditional import discriminate, generate
+from remuda.gan.networks.dcgan import DCGAN
+from remuda.gan.networks.family import Family, fill, normalise, weight_layers
+from remuda.gan.networks.gran import GRAN
+from remuda.gan.networks.layers import set_stream
+from remuda.gan.networks.mlp import MLP
+from remuda.gan.networks.resnet import RESNET
+
+FAMILIES: dict[type[Settings], Family[Any]] = {
+    MlpSettings: MLP,
+    DcganSettings: DCGAN,
+    GranSettings: GRAN,
+    ClassDcganSettings: CLASS_DCGAN,
+    ResnetSettings: RESNET,
+}
+
+__all__ = [
+    "build_discriminator",
+    "build_generator",
+    "check_shape",
+    "discriminate",
+    "discriminator_skeleton",
+    "draw_noise",
+    "generate",
+    "generator_skeleton",
+    "label_count",
+    "set_stream",
+]
+
+
+def build_generator(
+    settings: AnyNetwork, shape: tuple[int, ...], rng: torch.Generator
+) -> nn.Module:
+    """The network that makes items of `shape` from noise, its weights drawn from `rng`."""
+    return fill(generator_skeleton(settings, shape), FAMILIES[type(settings)].initialise, rng)
+
+
+def generator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.Module:
+    """That network without memory for its weights: names, shapes and types, of whatever size."""
+    check_shape(settings, shape)
+    # Constructors draw weights from the global RNG; on the meta device they draw nothing at all,
+    # which, unlike saving and restoring the RNG, also holds when other threads build networks.
+    with torch.device("meta"):
+        return FAMILIES[type(settings)].generator(settings, shape)
+
+
+def build_discriminator(
+    settings: AnyNetwork, shape: tuple[int, ...], rng: torch.Generator
+) -> nn.Module:
+    """The network that tells real items from made ones, its weights drawn from `rng`."""
+    skeleton = discriminator_skeleton(settings, shape)
+    network = fill(skeleton, FAMILIES[type(settings)].initialise, rng)
+    if settings.spectral_norm:
+        for layer in weight_layers(network):
+            normalise(layer, rng)
+    return network
+
+
+def discriminator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.Module:
+    """That network without memory for its weights, and without its spectral norm."""
+    check_shape(settings, shape)
+    with torch.device("meta"):
+        return FAMILIES[type(settings)].discriminator(settings, shape)
+
+
+def check_shape(settings: AnyNetwork, shape: tuple[int, ...]) -> None:
+    """Refuse, before anything is built, data that this family of networks cannot make."""
+    FAMILIES[type(settings)].check_shape(settings, shape)
+
+
+def label_count(settings: AnyNetwork) -> int:
+    """How many labels the networks are told, 0 if none."""
+    return settings.told if isinstance(settings, LabelledSettings) else 0
+
+
+def draw_noise(settings: AnyNetwork, count: int, rng: torch.Generator) -> Tensor:
+    """The input of a generator: (count, noise_size) from its prior."""
+    noise = torch.empty(count, settings.noise_size)
+    if settings.prior == "uniform":
+        return noise.uniform_(-1, 1, generator=rng)
+    return torch.randn(count, settings.noise_size, generator=rng)

@@ -1,0 +1,68 @@
+"""The networks of Tables 1 to 4 of the articles on class-parallel training (CLASS, W-CLASS).
+
+The tables give 64-pixel sizes; here they follow from the image, so 28 and 32 pixels fit as well. No
+sigmoid: objectives take logits, and a Wasserstein critic has none anyway.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import nn
+
+from remuda.config.networks import ClassDcganSettings
+from remuda.errors import ConfigError
+from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
+from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
+from remuda.gan.networks.layers import EnlargingConv, SelfAttention, StreamDropout
+
+
+def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
+    square = len(shape) == 3 and shape[1] == shape[2]
+    if not square or shape[0] not in (1, 3) or shape[1] < 8 or shape[1] % 4:
+        raise ConfigError(
+            f"network.family=class_dcgan cannot make items of shape {shape}; allowed: square "
+            "images of 1 or 3 channels whose side is a multiple of 4 (28, 32, 64, ...), "
+            "or network.family=mlp"
+        )
+
+
+def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
+    start, wide, narrow = shape[1] // 4, settings.width, max(1, settings.width // 2)
+    first = leaky() if settings.first_activation == "leaky_relu" else nn.ReLU(inplace=True)
+    body = nn.Sequential(
+        nn.Linear(settings.latent + settings.told, wide * start * start),
+        first,
+        nn.Unflatten(1, (wide, start, start)),
+        nn.BatchNorm2d(wide),  # the one whose epsilon the tables have right
+        EnlargingConv(wide, wide),
+        nn.BatchNorm2d(wide, eps=settings.epsilon),
+        leaky(),
+        *([SelfAttention(wide)] if settings.attention else []),
+        EnlargingConv(wide, narrow),
+        nn.BatchNorm2d(narrow, eps=settings.epsilon),
+        leaky(),
+        nn.Conv2d(narrow, shape[0], 3, padding=1),
+        nn.Tanh(),
+    )
+    return ConditionalGenerator(body, settings.told) if settings.told else body
+
+
+def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
+    layers: list[nn.Module] = []
+    side = shape[1]
+    widths = [max(1, settings.width >> halved) for halved in (3, 2, 1, 0)]
+    for number, (before, after) in enumerate(pairwise((shape[0], *widths))):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), leaky()]
+        layers.append(StreamDropout(settings.dropout))
+        if number > 0 and settings.batch_norm and not settings.spectral_norm:
+            layers.append(nn.BatchNorm2d(after, eps=settings.epsilon))
+        if number == 1 and settings.attention:
+            layers.append(SelfAttention(after))
+        side = (side + 1) // 2
+    body = nn.Sequential(*layers, nn.Flatten())
+    features = widths[-1] * side * side
+    return discriminator_of(body, features, settings.condition, settings.told)
+
+
+CLASS_DCGAN = Family(_check_shape, _generator, _discriminator, normal_weights)

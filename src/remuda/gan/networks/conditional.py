@@ -1,0 +1,87 @@
+"""Networks that are told a label, and the two ways in which a discriminator uses it.
+
+*Projection* (Miyato & Koyama 2018) adds to the logit how well the features fit the label. An
+*auxiliary* classifier (AC-GAN, Odena et al. 2017) names the label by itself, and both networks are
+taught to make it right. A generator gets the label as one-hot numbers beside its noise.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+
+class Conditional(nn.Module):
+    """A network whose forward takes (input, labels)."""
+
+
+class ConditionalGenerator(Conditional):
+    """Any generator whose noise has `classes` more numbers than it is given."""
+
+    def __init__(self, body: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.classes = classes
+
+    def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
+        told = one_hot(labels, self.classes).to(noise.dtype)
+        made: Tensor = self.body(torch.cat((noise, told), 1))
+        return made
+
+
+class ProjectionDiscriminator(Conditional):
+    """Features to a logit that depends on the label."""
+
+    def __init__(self, body: nn.Module, features: int, classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(features, 1)
+        self.embed = nn.Linear(classes, features, bias=False)
+        self.classes = classes
+
+    def forward(self, items: Tensor, labels: Tensor) -> Tensor:
+        features: Tensor = self.body(items)
+        told = self.embed(one_hot(labels, self.classes).to(features.dtype))
+        logits: Tensor = self.head(features)[:, 0] + (features * told).sum(1)
+        return logits
+
+
+class AuxiliaryDiscriminator(Conditional):
+    """Features to a logit, and to the cross-entropy of the label the item should have."""
+
+    def __init__(self, body: nn.Module, features: int, classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(features, 1)
+        self.classify = nn.Linear(features, classes)
+
+    def forward(self, items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.body(items)
+        class_loss = cross_entropy(self.classify(features), labels, reduction="none")
+        return self.head(features)[:, 0], class_loss
+
+
+def discriminator_of(body: nn.Module, features: int, condition: str, classes: int) -> nn.Module:
+    """A body that gives flat features, with the head that the condition asks for."""
+    if condition == "projection":
+        return ProjectionDiscriminator(body, features, classes)
+    if condition == "auxiliary":
+        return AuxiliaryDiscriminator(body, features, classes)
+    return nn.Sequential(body, nn.Linear(features, 1), nn.Flatten(0))
+
+
+def generate(network: nn.Module, noise: Tensor, labels: Tensor | None) -> Tensor:
+    """What a generator makes; labels go to those who take them."""
+    items: Tensor = network(noise, labels) if isinstance(network, Conditional) else network(noise)
+    return items
+
+
+def discriminate(
+    network: nn.Module, items: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Logits, and where there is an auxiliary classifier its losses, one per item."""
+    if not isinstance(network, Conditional):
+        return network(items), None
+    found = network(items, labels)
+    return found if isinstance(found, tuple) else (found, None)

@@ -1,0 +1,81 @@
+"""The convolutional networks of Radford et al. (2016)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import nn
+
+from remuda.config.networks import DcganSettings
+from remuda.errors import ConfigError
+from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
+
+
+def check_square(family: str, shape: Shape) -> None:
+    """Refuse what halving and doubling sides cannot make."""
+    square = len(shape) == 3 and shape[1] == shape[2]
+    # 8 px is the smallest side with a stride-2 stage that does not start below 4 px.
+    if not square or shape[0] not in (1, 3) or shape[1] < 8 or shape[1] % 2 ** stages(shape[1]):
+        raise ConfigError(
+            f"network.family={family} cannot make items of shape {shape}; allowed: square images "
+            "of 1 or 3 channels whose side is 4, 5, 6 or 7 times a power of two (28, 32, 64, "
+            "...), or network.family=mlp"
+        )
+
+
+def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
+    channels, size = shape[0], shape[1]
+    start = size >> stages(size)
+    widths = [settings.width << depth for depth in reversed(range(stages(size)))]
+    # No bias before a batch norm, which would subtract it again.
+    layers: list[nn.Module] = [
+        nn.Linear(settings.latent, widths[0] * start * start, bias=False),
+        nn.Unflatten(1, (widths[0], start, start)),
+    ]
+    for before, after in pairwise(widths):
+        layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True)]
+        layers.append(doubling(before, after, bias=False))
+    layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
+
+
+def discriminator(width: int, shape: Shape, *, spectral_norm: bool) -> nn.Module:
+    """Radford's discriminator, `width` channels after its first layer."""
+    channels, size = shape[0], shape[1]
+    widths = [width << depth for depth in range(stages(size))]
+    # Spectral norm replaces batch norm, as in Miyato et al. (2018): batch norm divides by the
+    # batch's own deviation, so with it the bound on the weights would bound nothing.
+    batch_norm = not spectral_norm
+    layers: list[nn.Module] = [halving(channels, widths[0], bias=True), leaky()]
+    for before, after in pairwise(widths):
+        layers.append(halving(before, after, bias=not batch_norm))
+        if batch_norm:
+            layers.append(nn.BatchNorm2d(after))
+        layers.append(leaky())
+    start = size >> stages(size)
+    head = nn.Linear(widths[-1] * start * start, 1)
+    return nn.Sequential(*layers, nn.Flatten(), head, nn.Flatten(0))
+
+
+def stages(size: int) -> int:
+    """How many times to halve a side until 4 to 7 pixels are left: 28 is 7·2², 64 is 4·2⁴."""
+    return max(size.bit_length() - 3, 0)
+
+
+def doubling(before: int, after: int, *, bias: bool) -> nn.Module:
+    """Radford's 5×5 kernel, padded so that a side exactly doubles."""
+    return nn.ConvTranspose2d(before, after, 5, stride=2, padding=2, output_padding=1, bias=bias)
+
+
+def halving(before: int, after: int, *, bias: bool) -> nn.Module:
+    return nn.Conv2d(before, after, 5, stride=2, padding=2, bias=bias)
+
+
+DCGAN = Family[DcganSettings](
+    lambda _, shape: check_square("dcgan", shape),
+    _generator,
+    lambda settings, shape: discriminator(
+        settings.width, shape, spectral_norm=settings.spectral_norm
+    ),
+    normal_weights,
+)

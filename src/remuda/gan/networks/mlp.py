@@ -1,0 +1,65 @@
+"""Fully connected networks: the article's (Table I), and the toy networks of GAP.
+
+Im et al. (2016) train on points with four fully connected batch-norm ReLU layers in both networks.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from torch import nn
+
+from remuda.config.networks import MlpSettings
+from remuda.errors import ConfigError
+from remuda.gan.networks.family import Family, Shape, leaky, uniform_weights
+
+
+def _check_shape(_: MlpSettings, shape: Shape) -> None:
+    if not shape or min(shape) < 1:
+        raise ConfigError(
+            f"network.family=mlp cannot make items of shape {shape}; allowed: sizes from 1"
+        )
+
+
+def _generator(settings: MlpSettings, shape: Shape) -> nn.Module:
+    sizes = (settings.latent, *settings.hidden, math.prod(shape))
+    layers = _layers(sizes, settings.activation, batch_norm=settings.batch_norm)
+    if settings.output == "tanh":
+        layers.append(nn.Tanh())
+    if len(shape) > 1:
+        layers.append(nn.Unflatten(1, shape))
+    return nn.Sequential(*layers)
+
+
+def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
+    sizes = (math.prod(shape), *reversed(settings.hidden), 1)
+    # Spectral norm replaces batch norm, as in the DCGAN discriminator.
+    wanted = settings.batch_norm and settings.discriminator_batch_norm
+    batch_norm = wanted and not settings.spectral_norm
+    # None on the first layer, as in Radford's: real and made items are judged in batches of their
+    # own, and normalised at the input a discriminator could not see that all items are too large.
+    first = _layers(sizes[:2], settings.activation, batch_norm=False)
+    rest = _layers(sizes[1:], settings.activation, batch_norm=batch_norm)
+    start = [*first, _activation(settings.activation)]
+    return nn.Sequential(nn.Flatten(), *start, *rest, nn.Flatten(0))
+
+
+def _layers(sizes: tuple[int, ...], activation: str, *, batch_norm: bool) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes[:-1]):
+        # No bias before a batch norm, which would subtract it again.
+        layers.append(nn.Linear(before, after, bias=not batch_norm))
+        if batch_norm:
+            layers.append(nn.BatchNorm1d(after))
+        layers.append(_activation(activation))
+    return [*layers, nn.Linear(sizes[-2], sizes[-1])]
+
+
+def _activation(name: str) -> nn.Module:
+    if name == "leaky_relu":
+        return leaky()
+    return nn.Tanh() if name == "tanh" else nn.ReLU(inplace=True)
+
+
+MLP = Family(_check_shape, _generator, _discriminator, uniform_weights)

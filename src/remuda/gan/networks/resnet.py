@@ -1,0 +1,84 @@
+"""A small pair of residual networks, after Gulrajani et al. (2017) and Miyato et al. (2018)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, interpolate
+
+from remuda.config.networks import ResnetSettings
+from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
+from remuda.gan.networks.dcgan import check_square, stages
+from remuda.gan.networks.family import Family, Shape, orthogonal_weights
+from remuda.gan.networks.layers import EnlargingConv, SelfAttention
+
+
+class UpBlock(nn.Module):
+    """Twice the side: two convolutions beside a plain enlargement."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm_1 = nn.BatchNorm2d(width)
+        self.conv_1 = EnlargingConv(width, width)
+        self.norm_2 = nn.BatchNorm2d(width)
+        self.conv_2 = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv_1(self.norm_1(x).relu())
+        y = self.conv_2(self.norm_2(y).relu())
+        grown: Tensor = y + interpolate(x, scale_factor=2)
+        return grown
+
+
+class DownBlock(nn.Module):
+    """Half the side: two convolutions beside a mean; no norm, so gradient penalties hold."""
+
+    def __init__(self, before: int, after: int, *, first: bool) -> None:
+        super().__init__()
+        self.first = first  # its input is an image, which must not lose its negative half
+        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
+        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
+        self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv_2(self.conv_1(x if self.first else x.relu()).relu())
+        shrunk: Tensor = avg_pool2d(y, 2) + self.skip(avg_pool2d(x, 2))
+        return shrunk
+
+
+class SumPool(nn.Module):
+    """All places of each channel added up."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().sum((2, 3))
+
+
+def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
+    width, count = settings.width, stages(shape[1])
+    start = shape[1] >> count
+    layers: list[nn.Module] = [
+        nn.Linear(settings.latent + settings.told, width * start * start),
+        nn.Unflatten(1, (width, start, start)),
+    ]
+    for number in range(count):
+        layers.append(UpBlock(width))
+        if settings.attention and number == max(0, count - 2):
+            layers.append(SelfAttention(width))
+    layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+    body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())
+    return ConditionalGenerator(body, settings.told) if settings.told else body
+
+
+def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
+    width, count = settings.width, stages(shape[1])
+    layers: list[nn.Module] = []
+    for number in range(count):
+        layers.append(DownBlock(width if number else shape[0], width, first=number == 0))
+        if settings.attention and number == 0:
+            layers.append(SelfAttention(width))
+    body = nn.Sequential(*layers, SumPool())
+    return discriminator_of(body, width, settings.condition, settings.told)
+
+
+RESNET = Family[ResnetSettings](
+    lambda _, shape: check_square("resnet", shape), _generator, _discriminator, orthogonal_weights
+)

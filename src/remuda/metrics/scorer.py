@@ -1,0 +1,74 @@
+"""Scores generators during training: an extractor, the real data's statistics, one metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
+from remuda.metrics.extractors import Extractor
+from remuda.metrics.scores import METRICS, SampleStatistics, loss_of
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the scorer found about one generator; travels with its parcel."""
+
+    statistics: SampleStatistics
+    score: float
+    classes: int
+    duplicates: float
+
+    def tensors(self) -> dict[str, Tensor]:
+        figures = torch.tensor([self.score, self.classes, self.duplicates], dtype=torch.float64)
+        return {"figures": figures, **self.statistics.tensors()}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Assessment:
+        score, classes, duplicates = tensors["figures"].tolist()
+        statistics = {name: value for name, value in tensors.items() if name != "figures"}
+        return cls(SampleStatistics.from_tensors(statistics), score, int(classes), duplicates)
+
+
+@dataclass(frozen=True)
+class MixtureScore:
+    """A mixture's score under the scorer's metric, and the same as a loss: lower is better."""
+
+    value: float
+    loss: float
+
+
+def evenly_spaced(count: int, most: int) -> Tensor:
+    """At most so many indices, evenly spaced: data may be sorted, by class for one."""
+    chosen = min(count, most)
+    return torch.arange(chosen) * count // chosen
+
+
+class Scorer:
+    """Compares samples with the real data under one metric."""
+
+    def __init__(self, extractor: Extractor, real_items: Tensor, metric: str) -> None:
+        features = extractor(real_items)
+        self.extractor = extractor
+        self.metric = metric
+        self.real = SampleStatistics.of(features)
+        self._typical = typical_distance(features.features)
+
+    def assess(self, images: Tensor) -> Assessment:
+        features = self.extractor(images)
+        statistics = SampleStatistics.of(features)
+        return Assessment(
+            statistics,
+            METRICS[self.metric](self.real, statistics),
+            classes_covered(self.real, statistics),
+            near_duplicates(features.features, self._typical),
+        )
+
+    def mixture(self, parts: Sequence[Assessment], weights: Sequence[float]) -> MixtureScore:
+        """How good a weighted mixture of generators is; exact, because statistics add up."""
+        statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
+        score = METRICS[self.metric](self.real, statistics)
+        return MixtureScore(score, loss_of(self.metric, self.real, statistics))

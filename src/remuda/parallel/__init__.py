@@ -1,0 +1,1 @@
+"""Carries a run: master and workers, on threads, processes or MPI ranks."""

@@ -1,0 +1,36 @@
+"""Who wants to know what happens in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.methods import Mixture, RoundReport
+from remuda.parallel.protocol import WorkerStatus
+from remuda.runs.alarms import Alarm
+
+if TYPE_CHECKING:
+    from remuda.runs.prepare import Run
+
+
+class Observer:
+    """Told what happens in a run; the terminal view is one. This one watches in silence."""
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        """Training starts, or goes on, after `round` rounds."""
+
+    def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
+        """A cell is at a batch of its round."""
+
+    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
+        """A cell finished its round."""
+
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
+        """All cells finished a round."""
+
+    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+        """What the master knows of its workers, every few seconds, and when one is lost."""
+
+    def warned(self, message: str) -> None:
+        """Something the user should know, though the run goes on."""

@@ -1,0 +1,134 @@
+"""An MPI job as master and workers: what each rank does from its start to its end."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from remuda.config import Config
+from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
+from remuda.errors import DataError, RemudaError, StoreError
+from remuda.files import digest
+from remuda.parallel.launch import Launcher
+from remuda.parallel.messages import Configure, Stop
+from remuda.parallel.protocol import Timeouts
+from remuda.parallel.shared_memory import join_shared_folder, leave_shared_folder
+from remuda.parallel.transports.base import MasterComm, MasterGoneError, ignore_signals
+from remuda.parallel.transports.mpi import MpiError, MpiMaster, MpiWorker, Session, leave_as_lost
+from remuda.parallel.worker import Worker
+from remuda.runs.prepare import Run, threads
+from remuda.runs.store import RunFolder
+
+# The master may have data to fetch first; a lost one is noticed sooner.
+CONFIGURE_SECONDS = 3600.0
+
+
+def join_job(launcher: Launcher) -> Session:
+    """Become a rank. Returns on the master's only: the others serve it, and end with the job."""
+    if launcher.task > 0:
+        ignore_signals()
+    session = Session()
+    if launcher.tasks > session.size:
+        raise MpiError(
+            f"{launcher.name} started {launcher.tasks} tasks, but MPI sees {session.size}: each "
+            "would train a run of its own. The MPI behind mpi4py and the launcher do not belong "
+            "together; use that MPI's mpiexec, or `remuda train --engine mpi`, which finds it"
+        )
+    if session.rank > 0:
+        _live(session)
+    if session.size < 2:
+        raise MpiError("1 rank: a master and at least one worker are needed; allowed: -n 2 or more")
+    atexit.register(session.end)
+    return session
+
+
+def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
+    """Tell all ranks what to train; the data of this host are shared from the master's copy."""
+    name = shared_name(folder.path)
+    shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
+    atexit.register(leave_shared_folder, shared)
+    comm = MpiMaster(session)
+    message = Configure(
+        config=run.config.model_dump_json(),
+        folder=str(folder.path.absolute()),
+        data=name,
+        fingerprint=run.dataset.fingerprint,
+        size=run.dataset.items.nbytes,
+        timeouts=timeouts,
+    )
+    for worker in comm.workers():
+        comm.send(worker, message)
+    return comm
+
+
+def shared_name(run: Path) -> str:
+    """A name for a run's shared memory that all hosts find alike, and no other run has."""
+    return f"{os.getuid()}-{digest(str(run.absolute()).encode())[:16]}"
+
+
+def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None = None) -> Path:
+    """The folder with this host's one copy of the data; the first process there fills it."""
+    folder = join_shared_folder(name, size)
+    try:
+        with (folder / "filling").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "data.json").exists():
+                share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
+    except OSError as error:
+        leave_shared_folder(folder)
+        raise StoreError(f"{folder}: no room for {size:,} bytes of data: {error}") from None
+    return folder
+
+
+def _live(session: Session) -> NoReturn:
+    """A worker's rank, to its end: run after run, until it is told to stop without one."""
+    comm = MpiWorker(session)
+    try:
+        while (configured := _wait_for_configuration(comm)) is not None:
+            _work(comm, configured)
+    except MasterGoneError:
+        leave_as_lost()
+    except RemudaError as error:
+        print(f"remuda: rank {session.rank}: {error}", file=sys.stderr)
+        leave_as_lost()
+    except BaseException:
+        traceback.print_exc()
+        leave_as_lost()
+    session.end()
+    # Not sys.exit: a trainer thread in the middle of a long step must not keep the rank alive.
+    os._exit(0)
+
+
+def _wait_for_configuration(comm: MpiWorker) -> Configure | None:
+    deadline = time.monotonic() + CONFIGURE_SECONDS
+    while time.monotonic() < deadline:
+        message = comm.receive(timeout=1.0)
+        if isinstance(message, Stop):
+            return None
+        if isinstance(message, Configure):
+            return message
+    raise MasterGoneError
+
+
+def _work(comm: MpiWorker, configured: Configure) -> None:
+    config = Config.model_validate_json(configured.config)
+    comm.begin()
+    with threads(config.threads):
+        shared = host_dataset(config, configured.data, configured.size)
+        try:
+            dataset = open_shared_dataset(shared)
+            if dataset.fingerprint != configured.fingerprint:
+                raise DataError(
+                    f"{dataset.name}: on {os.uname().nodename} the data are not the master's: "
+                    f"{dataset.fingerprint} here, {configured.fingerprint} there"
+                )
+            run = Run.prepare(config, dataset)
+            Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
+        finally:
+            leave_shared_folder(shared)

@@ -1,0 +1,243 @@
+"""Starts `mpiexec` with the right flags, and starts it again when a job is lost.
+
+A job of many ranks can be lost as a whole: a node goes, a daemon is killed, a link is cut. Then the
+run goes on from its last saved round. Whether it succeeded is written in the run folder; what
+mpiexec returns says little about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.errors import STOPPED, ConfigError, RemudaError
+from remuda.parallel.protocol import may_restart
+from remuda.parallel.shared_memory import clear_stale_segments
+from remuda.runs.store import RunFolder
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 120.0  # for a job that was told to stop, or whose master is done
+_START_SECONDS = 3600.0  # until the master's first sign of life: it may have data to fetch
+_SILENCE_SECONDS = 180.0  # between two signs of life; its heartbeat gives one every second
+_LONGEST_BACKOFF = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+class LostJobError(RemudaError):
+    """A job that was lost more often than it may be started again."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What the ranks run: at first, and again when the run folder is there."""
+
+    train: Sequence[str]
+    resume: Sequence[str]
+
+
+def find_mpiexec(given: str | None, ranks: int) -> list[str]:
+    """The command that starts so many ranks, up to the program they run."""
+    if given is not None:
+        words = shlex.split(given)
+        if not words or shutil.which(words[0]) is None:
+            raise ConfigError(f"--mpiexec={given}: no such command; allowed: a launcher, its flags")
+        return [*words, "-n", str(ranks)]
+    beside = Path(sys.executable).with_name("mpiexec")
+    command = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if command is None:
+        raise ConfigError(
+            "--engine=mpi: there is no mpiexec here; allowed: pip install 'remuda[mpi-local]', "
+            "which brings one, a cluster's own (module load …), or --engine=process"
+        )
+    return [command, *_flags(command), "-n", str(ranks)]
+
+
+def _flags(command: str) -> list[str]:
+    """Open MPI's survive a lost rank; others are started plainly."""
+    try:
+        found = subprocess.run(
+            [command, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"--engine=mpi: {command} does not answer: {error}") from None
+    return open_mpi_flags(found.stdout)
+
+
+def open_mpi_flags(version: str) -> list[str]:
+    """The flags for an mpiexec that calls itself so."""
+    found = re.search(r"\((?:Open MPI|OpenRTE)\)\s*(\d+)", version)
+    if found is None:
+        return []
+    flags = ["--with-ft", "ulfm"] if int(found[1]) >= 5 else []
+    flags += ["--oversubscribe", "--bind-to", "none"]
+    return [*flags, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+
+
+class Supervisor:
+    """Carries one run through as many jobs as it takes."""
+
+    def __init__(
+        self,
+        mpiexec: Sequence[str],
+        commands: Commands,
+        folder: Path,
+        restarts: int,
+        say: Callable[[str], None],
+        threads: int = 1,
+    ) -> None:
+        self._mpiexec = list(mpiexec)
+        self._commands = commands
+        self._folder = folder
+        self._restarts = restarts
+        self._say = say
+        self._environ = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),  # read when a rank's torch loads
+            "OMPI_MCA_osc": "^ucx",  # which only warns where there is no such network
+        }
+        self._received: list[int] = []
+
+    def run(self) -> int:
+        """The exit code of the run: 0 when its result is there."""
+        losses = 0
+        with self._signals():
+            while True:
+                code = self._job()
+                if self._is_finished():
+                    return 0
+                if self._received:
+                    return self._told()
+                if code == STOPPED:  # by somebody who told the ranks themselves
+                    return STOPPED
+                if not may_restart(code, losses, self._restarts):
+                    if code in (2, 3):  # the user's to mend, and said by the master
+                        return code
+                    raise LostJobError(
+                        f"the MPI job was lost {losses + 1} times (mpiexec: {code}); "
+                        f"the rounds saved so far are intact in {self._folder}"
+                    )
+                losses += 1
+                pause = min(2.0 ** (losses - 1), _LONGEST_BACKOFF)
+                self._say(
+                    f"the MPI job was lost (mpiexec: {code}); starting it again from the last "
+                    f"saved round, {losses} of {self._restarts}"
+                )
+                self._pause(pause)
+                if self._received:
+                    return self._told()
+
+    def _told(self) -> int:
+        number = self._received[0]
+        return STOPPED if number == signal.SIGUSR1 else 128 + number
+
+    def _job(self) -> int:
+        """One job, to its end; its exit code."""
+        # A run folder that is there was made by us, or by the user who resumes it.
+        known = (self._folder / "config.yaml").is_file()
+        words = self._commands.resume if known else self._commands.train
+        process = subprocess.Popen(
+            [*self._mpiexec, *words],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            # Ctrl-C is ours to answer; and if we are killed, the job must not live on.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            return self._watch(process)
+        finally:
+            _kill(process)
+            clear_stale_segments()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> int:
+        folder, start = RunFolder(self._folder), time.monotonic()
+        sign, seen, alive = folder.sign_of_life(), start, False
+        told: float | None = None
+        ended: float | None = None
+        while process.poll() is None:
+            now = time.monotonic()
+            if (found := folder.sign_of_life()) != sign:
+                if told is not None and not alive:
+                    process.send_signal(signal.SIGUSR1)  # it was not there to hear the first
+                sign, seen, alive = found, now, True
+            if self._received and told is None:
+                process.send_signal(signal.SIGUSR1)  # which mpiexec hands on to its ranks
+                told = now
+            if self._is_finished() and ended is None:
+                ended = now
+            for since in (told, ended):
+                if since is not None and now - since > _GRACE_SECONDS:
+                    return 1
+            if now - seen > (_SILENCE_SECONDS if alive else _START_SECONDS):
+                self._say(f"the MPI job has shown no life for {now - seen:.0f} seconds")
+                return 1
+            time.sleep(_POLL_SECONDS)
+        return process.returncode
+
+    def _is_finished(self) -> bool:
+        return (self._folder / "result.json").is_file()
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._received:
+            time.sleep(_POLL_SECONDS)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals are handed to the job; what they ask for is done when the job has ended."""
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+            numbers.append(signal.SIGHUP)
+        previous = [
+            (number, signal.signal(number, lambda number, _frame: self._received.append(number)))
+            for number in numbers
+        ]
+        try:
+            yield
+        finally:
+            for number, handler in previous:
+                signal.signal(number, handler)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of a job on this host: mpiexec leads a session, and its ranks are in it."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+    deadline = time.monotonic() + 10.0
+    while (left := _session(process.pid)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+        process.poll()
+
+
+def _session(leader: int) -> list[int]:
+    """The living processes of a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,85 @@
+"""Runs a configuration from start to result: the only place where decisions meet I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.config import Config
+from remuda.data import Dataset
+from remuda.parallel.engines import Engine, choose_engine, default_workers
+from remuda.parallel.master import Master
+from remuda.parallel.observer import Observer
+from remuda.parallel.ranks import join_job
+from remuda.runs.initial import initial_parcels
+from remuda.runs.outcome import Result
+from remuda.runs.prepare import (
+    Run,
+    check_environment,
+    environment,
+    threads,
+    with_absolute_paths,
+    with_data_dir,
+)
+from remuda.runs.store import RunFolder
+
+__all__ = [
+    "Engine",
+    "Observer",
+    "Result",
+    "Run",
+    "choose_engine",
+    "default_workers",
+    "join_job",
+    "resume",
+    "train",
+    "with_data_dir",
+]
+
+
+def train(
+    config: Config,
+    observer: Observer | None = None,
+    dataset: Dataset | None = None,
+    attachments: Mapping[str, bytes] | None = None,
+    engine: Engine = Engine(),  # noqa: B008 - frozen
+) -> Result:
+    """Train a configuration in a new run folder, in which `attachments` are laid first."""
+    observer = observer or Observer()
+    with threads(config.threads):
+        run = Run.prepare(config, dataset)
+        engine.check(run.config)
+        initial = {name: start.encoded for name, start in initial_parcels(run).items()}
+        folder = RunFolder.create(
+            with_absolute_paths(run.config), environment(run), {**(attachments or {}), **initial}
+        )
+        with folder.lock():
+            return _carry(run, folder, observer, engine)
+
+
+def resume(
+    path: Path,
+    observer: Observer | None = None,
+    data_dir: Path | None = None,
+    engine: Engine = Engine(),  # noqa: B008 - frozen
+) -> Result | None:
+    """Continue an interrupted run from its last complete round; None if it is finished.
+
+    `data_dir` says where the data are now; that they are the same is checked.
+    """
+    observer = observer or Observer()
+    folder = RunFolder.open(path)
+    config = with_data_dir(folder.config(), data_dir)
+    with threads(config.threads), folder.lock():
+        if folder.result() is not None:
+            return None
+        run = Run.prepare(config)
+        engine.check(run.config)
+        for warning in check_environment(folder, run):
+            observer.warned(warning)
+        return _carry(run, folder, observer, engine)
+
+
+def _carry(run: Run, folder: RunFolder, observer: Observer, engine: Engine) -> Result:
+    comm = engine.start(run, folder)
+    return Master(run, folder, comm, observer, engine.timeouts).run()

@@ -1,0 +1,1 @@
+"""Ways for master and workers to talk; every one passes the same contract tests."""

@@ -1,0 +1,120 @@
+"""How master, workers and cells talk, without saying by what means.
+
+Three planes, whatever the engine: *control* (tasks, status, reports: small messages between master
+and workers), *exchange* (parcels between the cells of active workers, see `exchange.py`) and
+*results* (parcels to the master).
+"""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from remuda.gan.parcels import Parcel
+from remuda.parallel.exchange import Exchange
+from remuda.parallel.messages import Message
+
+
+class MasterGoneError(Exception):
+    """The master's end of the line is closed: nobody will ask for our results any more."""
+
+
+class LostResultsError(Exception):
+    """A worker that should have sent its parcels did not."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__(f"worker {worker} did not send its results")
+        self.worker = worker
+
+
+class MasterComm(ABC):
+    """The master's end."""
+
+    @abstractmethod
+    def workers(self) -> list[int]:
+        """All workers that were started and not dismissed."""
+
+    @abstractmethod
+    def send(self, worker: int, message: Message) -> None:
+        """Tell a worker something; a worker that is gone is told nothing, without an error."""
+
+    @abstractmethod
+    def receive(self, timeout: float) -> list[tuple[int, Message]]:
+        """What the workers said, waiting at most so long for the first word."""
+
+    @abstractmethod
+    def gone(self) -> set[int]:
+        """Workers that have certainly ended."""
+
+    @abstractmethod
+    def dismiss(self, worker: int) -> None:
+        """Make sure that a worker does no more harm, and forget it."""
+
+    @abstractmethod
+    def replace(self) -> int | None:
+        """Start one more worker; None where the engine cannot."""
+
+    @abstractmethod
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], term: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        """The parcels of a round that these workers' cells have finished, by cell.
+
+        With `part`, at least the tensors whose names start so. LostResultsError where a worker is
+        no longer there to ask.
+        """
+
+    @abstractmethod
+    def forget(self, term: int, round: int) -> None:
+        """Drop parcels of earlier terms and rounds; nobody will ask for them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers and leave nothing behind."""
+
+
+def ignore_signals() -> None:
+    """Signals to a terminal or a job reach workers too, but what they mean the master decides."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
+class WorkerComm(ABC):
+    """A worker's end. Where parcels lie is the engine's; how they are waited for is not."""
+
+    exchange: Exchange
+
+    @property
+    @abstractmethod
+    def master_gone(self) -> bool:
+        """Whether nobody will ask for our results any more."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Tell the master something."""
+
+    @abstractmethod
+    def receive(self, timeout: float) -> Message | None:
+        """What the master said, or None after the time-out; MasterGoneError when it is gone."""
+
+    @abstractmethod
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+        """Make a parcel readable for the cells of these workers, for its own and for the master."""
+
+    def collect(
+        self, term: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        """The parcels these cells published for this round, in the order asked for.
+
+        Waits for those that are not there yet; CancelledError when `cancelled` says so.
+        """
+        return self.exchange.wait(term, cells, round, lambda: cancelled() or self.master_gone)
+
+    def collect_newest(
+        self, term: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+    ) -> list[Parcel]:
+        """The newest parcel of each cell; waits only where it is of a round before `oldest`."""
+        return self.exchange.wait_for_newest(
+            term, cells, oldest, lambda: cancelled() or self.master_gone
+        )

@@ -1,0 +1,195 @@
+"""Workers as processes of this machine: pipes for control, shared memory for parcels and data.
+
+No port is opened. Each worker is a spawned child with a pipe to the master; parcels lie in a folder
+in shared memory. The folder is the master's and goes when the run ends; what a killed master left
+is cleared by its workers, or by the next run on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from remuda.gan.parcels import Parcel
+from remuda.parallel.exchange import FolderExchange
+from remuda.parallel.messages import LARGEST, Message, MessageError, Stop, decode
+from remuda.parallel.shared_memory import remove_if_stale, remove_shared_folder
+from remuda.parallel.transports.base import MasterComm, MasterGoneError, WorkerComm, ignore_signals
+
+_STOP_SECONDS = 10.0
+_CLEAR_SECONDS = 2.0
+
+
+class ProcessMaster(MasterComm):
+    """Spawns the workers, and ends them."""
+
+    def __init__(
+        self, target: Callable[..., None], arguments: Sequence[Any], folder: Path, workers: int
+    ) -> None:
+        self._target = target
+        self._arguments = tuple(arguments)
+        self._folder = folder
+        self._exchange = FolderExchange(folder)
+        self._context = multiprocessing.get_context("spawn")
+        self._lines: dict[int, Connection[Any, Any]] = {}
+        self._processes: dict[int, BaseProcess] = {}
+        self._sending = threading.Lock()
+        self._count = 0
+        try:
+            for _ in range(workers):
+                self.replace()
+        except BaseException:
+            self.close()
+            raise
+
+    def workers(self) -> list[int]:
+        return sorted(self._processes)
+
+    def replace(self) -> int | None:
+        self._count += 1
+        number = self._count
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_child,
+            args=(self._target, self._arguments, theirs, self._folder, os.getpid()),
+            name=f"remuda-worker-{number}",
+            daemon=True,
+        )
+        process.start()
+        theirs.close()
+        self._lines[number], self._processes[number] = ours, process
+        return number
+
+    def send(self, worker: int, message: Message) -> None:
+        line = self._lines.get(worker)
+        if line is None:
+            return
+        with self._sending, contextlib.suppress(OSError):
+            line.send_bytes(message.encode())
+
+    def receive(self, timeout: float) -> list[tuple[int, Message]]:
+        numbers = {line: number for number, line in self._lines.items() if not line.closed}
+        if not numbers:
+            time.sleep(timeout)
+            return []
+        found: list[tuple[int, Message]] = []
+        for line in wait(list(numbers), timeout):
+            assert isinstance(line, Connection)
+            try:
+                while line.poll():
+                    found.append((numbers[line], decode(line.recv_bytes(LARGEST))))
+            except (EOFError, OSError, MessageError):
+                # The line of a worker that ended, or went mad; `gone` tells.
+                with self._sending:
+                    line.close()
+        return found
+
+    def gone(self) -> set[int]:
+        return {
+            number
+            for number, process in self._processes.items()
+            if self._lines[number].closed or not process.is_alive()
+        }
+
+    def dismiss(self, worker: int) -> None:
+        process, line = self._processes.pop(worker), self._lines.pop(worker)
+        process.kill()  # also ends a worker that is stopped
+        process.join(_STOP_SECONDS)
+        with self._sending:
+            line.close()
+
+    def results(
+        self, wanted: Mapping[int, Sequence[int]], term: int, round: int, part: str = ""
+    ) -> dict[int, Parcel]:
+        return self._exchange.gather(wanted, term, round, part)
+
+    def forget(self, term: int, round: int) -> None:
+        self._exchange.forget(term, round)
+
+    def close(self) -> None:
+        for worker in self.workers():
+            self.send(worker, Stop())
+        deadline = time.monotonic() + _STOP_SECONDS
+        for worker in self.workers():
+            self._processes[worker].join(max(0.0, deadline - time.monotonic()))
+            self.dismiss(worker)
+        remove_shared_folder(self._folder)
+
+
+def _child(
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+    line: Connection[Any, Any],
+    folder: Path,
+    parent: int,
+) -> None:
+    """What a spawned worker runs.
+
+    Signals to the terminal or the job reach workers too, but the master decides what they mean:
+    workers ignore them, and leave when the master's line closes.
+    """
+    ignore_signals()
+    comm, code = ProcessWorker(line, folder), 0
+    try:
+        target(comm, *arguments)
+    except BaseException:
+        code = 1
+        if os.getppid() == parent:
+            traceback.print_exc()
+    if comm.master_gone or os.getppid() != parent:
+        _clear_after_master(folder)
+    # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _clear_after_master(folder: Path) -> None:
+    """Remove what a dead master left. Its line closes a moment before its lock is free; a living
+    master that only hung up on this worker keeps the lock, and the folder for the others."""
+    deadline = time.monotonic() + _CLEAR_SECONDS
+    while folder.exists() and not remove_if_stale(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+class ProcessWorker(WorkerComm):
+    """A worker's end of the pipe, and the shared folder."""
+
+    def __init__(self, line: Connection[Any, Any], folder: Path) -> None:
+        self._line = line
+        self.exchange = FolderExchange(folder)
+        self._sending = threading.Lock()
+        self._master_gone = False
+
+    @property
+    def master_gone(self) -> bool:
+        return self._master_gone
+
+    def send(self, message: Message) -> None:
+        try:
+            with self._sending:
+                self._line.send_bytes(message.encode())
+        except OSError:
+            self._master_gone = True
+            raise MasterGoneError from None
+
+    def receive(self, timeout: float) -> Message | None:
+        try:
+            if not self._line.poll(timeout):
+                return None
+            return decode(self._line.recv_bytes(LARGEST))
+        except (EOFError, OSError):
+            self._master_gone = True
+            raise MasterGoneError from None
+
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+        self.exchange.put(term, parcel)

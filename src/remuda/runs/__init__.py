@@ -1,0 +1,1 @@
+"""A run before, during and after training: what it needs, keeps and shows."""

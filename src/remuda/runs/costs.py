@@ -1,0 +1,55 @@
+"""What the rounds of a run cost and gained, summed up from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The share of trained offspring that became their cell's centre, by role.
+
+    Replacement may throw away a round of training; this says how often it did not.
+    """
+    outcomes: dict[str, list[bool]] = {}
+    for event in events:
+        for role, centre in event.get("centre", {}).items():
+            outcomes.setdefault(role, []).append(centre["from"] == "offspring")
+    return {role: sum(kept) / len(kept) for role, kept in outcomes.items()}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the rounds of a run took, summed over cells."""
+
+    cell_rounds: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, the longest first
+    bytes: Mapping[str, int] = field(default_factory=dict)  # gathered, published, saved
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cell_rounds": self.cell_rounds,
+            "routines": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
+            "bytes": {
+                name: {"total": total, "per_cell_round": round(total / self.cell_rounds)}
+                for name, total in self.bytes.items()
+            },
+        }
+
+
+def sum_costs(events: Iterable[Mapping[str, Any]]) -> Costs:
+    """The costs of all rounds in the events; those that were lost and trained again count once."""
+    count = 0
+    seconds: dict[str, float] = {}
+    traffic: dict[str, int] = {}
+    for event in events:
+        if event.get("event") != "round":
+            continue
+        count += 1
+        for routine, spent in event.get("seconds", {}).items():
+            seconds[routine] = seconds.get(routine, 0.0) + spent
+        for kind, size in event.get("bytes", {}).items():
+            traffic[kind] = traffic.get(kind, 0) + size
+    longest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
+    return Costs(count, dict(longest), dict(sorted(traffic.items())))

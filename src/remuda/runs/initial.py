@@ -1,0 +1,174 @@
+"""Where the cells of a run start: from GANs of earlier runs, kept in the run folder itself.
+
+What `init_from` names is read and checked once, when the run is made. The cells' first parcels are
+laid into the new run folder, so a resumed run needs none of the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from remuda.config import AnyNetwork
+from remuda.errors import ConfigError, DamagedError, StoreError
+from remuda.gan.cell import Cell, lineage, role_tensors
+from remuda.gan.parcels import Parcel
+from remuda.methods import all_met, build_method
+from remuda.runs.ensemble import CONFIG_FILE, load_ensemble
+from remuda.runs.prepare import Run
+from remuda.runs.store import RunFolder, initial_file
+
+
+@dataclass(frozen=True)
+class Start:
+    """A GAN of an earlier run; without a discriminator where only an ensemble was left."""
+
+    where: str
+    network: AnyNetwork
+    generator: Mapping[str, Tensor]
+    discriminator: Mapping[str, Tensor] | None
+    lineage: str | None
+    met: tuple[str, ...]
+
+
+def initial_parcels(run: Run) -> dict[str, Parcel]:
+    """The parcels that cells start from, by the names of their files; none without `init_from`."""
+    if not run.config.init_from:
+        return {}
+    starts = [start for source in run.config.init_from for start in _starts(source)]
+    if len(starts) != run.config.cells:
+        found = ", ".join(start.where for start in starts)
+        raise ConfigError(
+            f"init_from: {len(starts)} GANs ({found}) for {run.config.cells} cells; allowed: as "
+            f"many as cells, for example grid=1x{len(starts)}, or RUN:CELL for one of a run"
+        )
+    return {initial_file(number): _begun(run, number, start) for number, start in enumerate(starts)}
+
+
+def _starts(source: str) -> Iterator[Start]:
+    path, chosen = _split(source)
+    name = path.resolve().name
+    try:
+        if (path / CONFIG_FILE).is_file():
+            found = list(_of_ensemble(path, path.resolve().parent.name))
+        else:
+            found = list(_of_run(path, name))
+    except StoreError as error:
+        raise ConfigError(f"init_from={source}: {error}") from None
+    if chosen is None:
+        yield from found
+        return
+    matches = [start for start in found if start.where == f"{path}:{chosen}"]
+    if not matches:
+        there = ", ".join(start.where.rpartition(":")[2] for start in found)
+        raise ConfigError(f"init_from={source}: {path} has no cell {chosen}; allowed: {there}")
+    yield from matches
+
+
+def _split(source: str) -> tuple[Path, int | None]:
+    """A folder, and the number of a cell after a colon; a folder's own name may hold colons."""
+    whole = Path(source).expanduser()
+    head, colon, tail = source.rpartition(":")
+    if whole.is_dir() or not colon or not tail.isdecimal():
+        if not whole.is_dir():
+            raise ConfigError(
+                f"init_from={source}: no such folder; allowed: a run folder, RUN:CELL, or an "
+                "ensemble folder"
+            )
+        return whole, None
+    path = Path(head).expanduser()
+    if not path.is_dir():
+        raise ConfigError(f"init_from={source}: no such folder: {path}")
+    return path, int(tail)
+
+
+def _of_run(path: Path, name: str) -> Iterator[Start]:
+    folder = RunFolder.open(path)
+    config = folder.config()
+    parcels = _newest(folder)
+    if parcels is None:
+        if (folder.ensemble_path / CONFIG_FILE).is_file():
+            yield from _of_ensemble(folder.ensemble_path, name, where=path)
+            return
+        raise StoreError("it has neither a readable checkpoint nor an ensemble")
+    met = all_met(parcels, build_method(config))
+    for cell, parcel in sorted(parcels.items()):
+        yield Start(
+            f"{path}:{cell}",
+            config.network_of(cell),
+            _weights(parcel, "generator"),
+            _weights(parcel, "discriminator"),
+            _qualified(name, lineage(parcel)),
+            tuple(sorted(_qualified(name, one) for one in met[cell])),
+        )
+
+
+def _newest(folder: RunFolder) -> dict[int, Parcel] | None:
+    for checkpoint in reversed(folder.checkpoints()):
+        try:
+            return folder.load_checkpoint(checkpoint)
+        except DamagedError:
+            continue
+    return None
+
+
+def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator[Start]:
+    ensemble = load_ensemble(folder)
+    for member in ensemble.members:
+        yield Start(
+            f"{where or folder}:{member.cell}",
+            ensemble.network_of(member),
+            member.state,
+            None,
+            None,
+            tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
+        )
+
+
+def _qualified(run: str, name: str) -> str:
+    """A lineage as other runs know it; one that already came from elsewhere keeps its name."""
+    return name if "/" in name else f"{run}/{name}"
+
+
+def _weights(parcel: Parcel, role: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix("network."): value
+        for name, value in role_tensors(parcel, role).items()
+        if name.startswith("network.")
+    }
+
+
+def _begun(run: Run, number: int, start: Start) -> Parcel:
+    """The parcel of round 0 of a cell with these networks, and optimisers that start anew."""
+    cell = Cell(number, run.config, run.dataset, run.views[number], scorer=None)
+    if start.network != cell.network:
+        changes = ", ".join(
+            f"{name}={value}"
+            for name, value in start.network.model_dump().items()
+            if cell.network.model_dump().get(name) != value
+        )
+        raise ConfigError(
+            f"init_from: {start.where} has other networks than cell {number}; allowed: those of "
+            f"the earlier run, network: {changes}"
+        )
+    _load(start.where, cell.gan.generator.network, start.generator)
+    if start.discriminator is not None:
+        _load(start.where, cell.gan.discriminator.network, start.discriminator)
+        cell.memory["lineage"] = start.lineage
+    cell.memory["met"] = list(start.met)
+    cell.scorer = run.scorer
+    cell.assess()
+    return cell.parcel()
+
+
+def _load(where: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    try:
+        network.load_state_dict(dict(state))
+    except RuntimeError as error:
+        problem = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"init_from: {where} does not fit the data: {problem}") from None
+    if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
+        raise ConfigError(f"init_from: {where} holds weights that are no numbers")

@@ -1,0 +1,168 @@
+"""What a run has to show: the mixture after a round, its pictures, and at the end the result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from remuda.files import VERSION, write_atomically
+from remuda.gan.cell import ASSESSMENT, GENERATOR, generator_weights, lineages_met
+from remuda.gan.parcels import Parcel
+from remuda.methods import Mixture, linked_cells
+from remuda.metrics import Coverage, Scores
+from remuda.runs.costs import Costs, acceptance_rate, sum_costs
+from remuda.runs.ensemble import Ensemble, Member
+from remuda.runs.pictures import sheet
+from remuda.runs.prepare import Run
+from remuda.runs.store import RunFolder
+
+SHEET_SAMPLES = 64
+ROW_SAMPLES = 10  # of a label
+MOST_SHEETS = 100  # of single cells, of which some stand for all, or of labels
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves."""
+
+    path: Path
+    picture: Path
+    ensemble: Ensemble
+    scores: Scores | Coverage | None
+    acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
+    seconds: float
+    costs: Costs
+
+
+class Parcels(Protocol):
+    """Where the parcels of a round are, of all cells or of these, whole or the part so named."""
+
+    def __call__(
+        self, round: int, part: str = "", cells: Collection[int] | None = None
+    ) -> Mapping[int, Parcel]: ...
+
+
+class Outcome:
+    """Makes mixtures, pictures and the result of what the cells have published."""
+
+    def __init__(self, run: Run, folder: RunFolder, parcels: Parcels) -> None:
+        self._run = run
+        self._config = run.config
+        self._folder = folder
+        self._parcels = parcels
+
+    @cached_property
+    def _linked(self) -> Mapping[int, frozenset[int]]:
+        return linked_cells(self._run.method, self._config.cells, self._config.rounds)
+
+    def reduce(self, round: int) -> Mixture:
+        """The best mixture after a round; what cells scored is all that it takes."""
+        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.scorer)
+
+    def draw_sheets(self, round: int, mixture: Mixture) -> None:
+        """Pictures of the mixture and of every cell, or, where there are labels, of every label."""
+        whole = self._ensemble(mixture, round)
+        self._folder.write_sheet(round, "mixture", self._sheet(whole))
+        labels = [*whole.known_labels.items()][:MOST_SHEETS]
+        for label, name in labels:
+            samples = whole.sample(SHEET_SAMPLES, self._config.seed, name)
+            readable = re.sub(r"[^\w.-]+", "_", name)[:40]
+            self._folder.write_sheet(round, f"label-{label:04d}-{readable}", sheet(samples))
+        cells = 0 if labels else self._config.cells
+        for cell in range(0, cells, max(1, -(-cells // MOST_SHEETS))):
+            alone = self._ensemble(Mixture({cell: 1.0}, None, "one cell"), round)
+            self._folder.write_sheet(round, f"cell-{cell:04d}", self._sheet(alone))
+
+    def _sheet(self, ensemble: Ensemble) -> bytes:
+        """Samples as a picture; where there are labels to choose from, a row of each."""
+        seed, names = self._config.seed, [*ensemble.known_labels.values()][:MOST_SHEETS]
+        if len(names) < 2 or not self._run.dataset.is_images:
+            return sheet(ensemble.sample(SHEET_SAMPLES, seed))
+        rows = [ensemble.sample(ROW_SAMPLES, seed, name) for name in names]
+        return sheet(np.concatenate(rows), ROW_SAMPLES, names)
+
+    def _ensemble(self, mixture: Mixture, round: int) -> Ensemble:
+        members, dataset = sorted(mixture.weights), self._run.dataset
+        parcels = self._parcels(round, GENERATOR, members)
+        return Ensemble(
+            self._config.network,
+            dataset.shape,
+            tuple(
+                Member(
+                    parcel.cell,
+                    mixture.weights[parcel.cell],
+                    generator_weights(parcel),
+                    self._config.network_of(parcel.cell),
+                    parcel.meta["memory"].get("label", {}).get("index"),
+                    self._met(parcel),
+                )
+                for parcel in parcels.values()
+            ),
+            dataset.scale,
+            dataset.offset,
+            {
+                "run": self._config.name,
+                "method": self._config.method.name,
+                "data": dataset.name,
+                "rounds": round,
+                "seed": self._config.seed,
+                "chosen": mixture.reason,
+                "remuda": VERSION,
+            },
+            self._run.labels,
+        )
+
+    def _met(self, parcel: Parcel) -> tuple[str, ...]:
+        own, method = lineages_met(parcel), self._run.method
+        if not method.remembers_met:
+            own |= set(map(str, self._linked[parcel.cell]))
+        return tuple(sorted(own))
+
+    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
+        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
+
+    def _modes_by_cell(self, last: int) -> dict[int, Any] | None:
+        """Every cell's own coverage, where modes are known: what a population is compared by."""
+        if self._run.scorer is not None or self._run.dataset.modes is None:
+            return None
+        alone = (Mixture({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
+        found = (self._score(self._ensemble(mixture, last)) for mixture in alone)
+        return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
+
+    def finish(self, last: int) -> Result:
+        """Reduce, score and write down what the run came to with its last round."""
+        mixture = self.reduce(last)
+        ensemble = self._ensemble(mixture, last)
+        scores = self._score(ensemble)
+        acceptance = acceptance_rate(self._folder.iter_events())
+        costs = sum_costs(self._folder.iter_events())
+        # Of all legs of the run: each round was completed once.
+        seconds = sum(
+            event["seconds"]
+            for event in self._folder.iter_events()
+            if event["event"] == "population"
+        )
+        target = self._folder.ensemble_path
+        ensemble.save(target)
+        picture = target / "samples.png"
+        write_atomically(picture, self._sheet(ensemble))
+        self._folder.write_result(
+            {
+                "rounds": last,
+                "seconds": round(seconds, 3),
+                "mixture": dict(mixture.weights),
+                "chosen": mixture.reason,
+                "acceptance": acceptance,
+                "scores": scores.to_json() if scores else None,
+                **costs.to_json(),
+                "modes_by_cell": self._modes_by_cell(last),
+            }
+        )
+        self._folder.append_event({"event": "finished", "seconds": seconds})
+        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)

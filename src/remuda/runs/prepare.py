@@ -1,0 +1,250 @@
+"""All a run needs, checked before anything is written, and the environment it runs in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from remuda.config import Config
+from remuda.data import NAMED, Dataset, load_dataset
+from remuda.errors import ConfigError, StoreError
+from remuda.files import VERSION
+from remuda.gan.networks import label_count
+from remuda.methods import Method, build_method, resolved
+from remuda.metrics import (
+    AnyExtractor,
+    Coverage,
+    Scorer,
+    Scores,
+    evenly_spaced,
+    extractor_for,
+    mode_coverage,
+    score_samples,
+)
+from remuda.runs.ensemble import Ensemble, Labels
+from remuda.runs.store import RunFolder
+
+# Real images behind the scores: enough for stable moments, few enough to start in a second.
+REAL_SAMPLES = 10_000
+# Settings a resumed run may change: they decide where it is kept and ends, not what it trains.
+# (That data found elsewhere are the same data is checked by their fingerprint.)
+MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source")
+
+
+@dataclass
+class Run:
+    """A configuration with all it needs, checked, before anything is written to disk."""
+
+    config: Config
+    dataset: Dataset
+    method: Method
+    scorer: Scorer | None
+    views: list[torch.Tensor] = field(default_factory=list)
+
+    @classmethod
+    def prepare(
+        cls,
+        config: Config,
+        dataset: Dataset | None = None,
+        real_samples: int = REAL_SAMPLES,
+    ) -> Run:
+        dataset = dataset if dataset is not None else load_dataset(config.data)
+        _check_told(label_count(config.network), dataset)
+        config = resolved(config, dataset)
+        method = build_method(config)
+        method.check(dataset.shape)
+        extractor = extractor_for(config.score, config.data.source, dataset.shape)
+        views = [method.view(dataset, cell) for cell in range(config.cells)]
+        for cell, view in enumerate(views):
+            if config.training.batch_size > len(view) and not method.shrinks_batches:
+                raise ConfigError(
+                    f"training.batch_size={config.training.batch_size}: larger than the "
+                    f"{len(view)} items that cell {cell} sees of {dataset.name} "
+                    f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
+                )
+            batches = config.round_batches(len(view))
+            if config.training.n_critic > config.rounds * batches:
+                raise ConfigError(
+                    f"training.n_critic={config.training.n_critic}: larger than the {batches} "
+                    f"batches of cell {cell} in each of rounds={config.rounds}, so its generator "
+                    f"would never train; allowed: 1 to {config.rounds * batches}"
+                )
+        scorer = None
+        if extractor is not None:
+            # Against what the cells see: with one label each, the others are not missing.
+            seen = torch.unique(torch.cat(views))
+            chosen = seen[evenly_spaced(len(seen), real_samples)]
+            scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
+        return cls(config, dataset, method, scorer, views)
+
+    def score(self, ensemble: Ensemble, samples: int, seed: int) -> Scores | Coverage | None:
+        """What can be said of a mixture here: by the scorer, by known modes, or nothing."""
+        modes = self.dataset.modes
+        if self.scorer is not None:
+            drawn, labels = ensemble.draw_labelled(samples, seed)
+            asked = labels if self.knows_labels(self.scorer.extractor) else None
+            return score_samples(self.scorer.extractor, drawn, self.scorer.real, labels=asked)
+        if modes is not None:
+            points = ensemble.rescale(ensemble.draw(samples, seed))
+            return mode_coverage(points, modes.centres, modes.spread)
+        return None
+
+    def knows_labels(self, extractor: AnyExtractor) -> bool:
+        """Whether the classes that an extractor tells apart are the labels of these data."""
+        automatic = self.config.score.model_copy(update={"extractor": "auto"})
+        return extractor_for(automatic, self.config.data.source, self.dataset.shape) is extractor
+
+    @property
+    def costs(self) -> dict[int, float]:
+        """What a round costs each cell: the items it trains on. Cells differ in nothing else."""
+        size = self.config.training.batch_size
+        return {
+            cell: float(self.config.round_batches(len(view)) * min(size, len(view)))
+            for cell, view in enumerate(self.views)
+        }
+
+    @property
+    def labels(self) -> Labels | None:
+        """The labels that samples of this run can be asked for by, in their shares."""
+        dataset, told = self.dataset, label_count(self.config.network)
+        if dataset.labels is None or not (told or self.method.labelled):
+            return None
+        shares = self.method.label_shares(dataset)
+        return Labels(dataset.label_names, tuple(share / sum(shares) for share in shares))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know before it starts."""
+        size = self.config.training.batch_size
+        small = [cell for cell, view in enumerate(self.views) if len(view) < size]
+        return [
+            f"cell {cell} sees {len(self.views[cell])} items, fewer than training.batch_size={size}"
+            f"{_of_label(self.dataset, self.views[cell])}: it trains with batches of that many"
+            for cell in small
+        ]
+
+
+def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
+    found = set() if dataset.labels is None else set(dataset.labels[view].tolist())
+    return f" (label {dataset.label_names[found.pop()]})" if len(found) == 1 else ""
+
+
+def _check_told(told: int, dataset: Dataset) -> None:
+    """Networks that are told labels must know as many as there are."""
+    if told and told != len(dataset.label_names):
+        raise ConfigError(
+            f"network.classes={told}: {dataset.name} has {len(dataset.label_names)} labels; "
+            f"allowed: {len(dataset.label_names) or 'null, and network.condition=none'}"
+        )
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The same configuration with absolute data paths, so that it resumes from any folder."""
+    data = config.data
+    update: dict[str, Any] = {}
+    if data.dir is not None:
+        update["dir"] = str(Path(data.dir).expanduser().absolute())
+    if data.source not in NAMED and Path(data.source).expanduser().exists():
+        update["source"] = str(Path(data.source).expanduser().absolute())
+    return config.model_copy(update={"data": data.model_copy(update=update)})
+
+
+def with_data_dir(config: Config, data_dir: Path | None) -> Config:
+    """The same configuration with its data looked for elsewhere."""
+    if data_dir is None:
+        return config
+    data = config.data.model_copy(update={"dir": str(data_dir)})
+    return config.model_copy(update={"data": data})
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Threads are part of what makes two runs equal, so the configuration decides them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def environment(run: Run) -> dict[str, Any]:
+    return {
+        "remuda": VERSION,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cores": os.cpu_count(),
+        "threads": run.config.threads,
+        "config": run.config.model_dump(mode="json"),
+        "data": {
+            "name": run.dataset.name,
+            "items": len(run.dataset),
+            "fingerprint": run.dataset.fingerprint,
+        },
+    }
+
+
+def check_environment(folder: RunFolder, run: Run) -> list[str]:
+    """Refuse other data or settings; warnings where other software may round differently."""
+    then: Mapping[str, Any] = folder.env()
+    now = environment(run)
+    for key, old, new in _differences(then.get("config", now["config"]), now["config"]):
+        if not key.startswith(MAY_CHANGE):
+            raise StoreError(
+                f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
+                f"now; allowed: {old}, or a new run"
+            )
+    if then.get("data", {}).get("fingerprint") != now["data"]["fingerprint"]:
+        raise StoreError(
+            f"{folder.path}: the data changed since the run started: {_described(then)} then, "
+            f"{_described(now)} now"
+        )
+    return [
+        f"{key} was {then.get(key)} and is {now[key]}: weights may differ in the last bits"
+        for key in ("torch", "remuda", "platform")
+        if then.get(key) != now[key]
+    ]
+
+
+def _described(env: Mapping[str, Any]) -> str:
+    data = env.get("data", {})
+    return f"{data.get('items')} items of {data.get('name')} ({data.get('fingerprint')})"
+
+
+def _differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    # A setting that did not exist then has the default that means what was done then.
+    for name in sorted(then):
+        old, new = then.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            yield prefix + name, old, new
+
+
+def _revision() -> str | None:
+    """The git revision of remuda's own source, where it is a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

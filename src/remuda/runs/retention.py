@@ -1,0 +1,39 @@
+"""What of a run is kept, drawn and dropped, as pure functions of the round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def checkpoint_due(round: int, *, every: int, rounds: int) -> bool:
+    """Whether a completed round is saved: every so many, and always the last."""
+    return round % every == 0 or round == rounds
+
+
+def checkpoints_to_drop(
+    losses: Mapping[int, float | None], *, keep_last: int, keep_best: bool
+) -> list[int]:
+    """Rounds whose checkpoints may go, oldest first.
+
+    `losses` maps each saved round to its loss (lower is better), or None where nothing was scored.
+    """
+    rounds = sorted(losses)
+    keep = set(rounds[-keep_last:])
+    scored = [(loss, round) for round, loss in losses.items() if loss is not None]
+    if keep_best and scored:
+        keep.add(min(scored)[1])
+    return [round for round in rounds if round not in keep]
+
+
+def sheet_due(round: int, *, every: int, rounds: int) -> bool:
+    """Whether sample sheets are drawn after this round."""
+    return round == rounds or (every > 0 and round % every == 0)
+
+
+def lines_to_keep(rounds: Sequence[int | None], committed: int) -> list[int]:
+    """Which event lines survive a restart from a committed round.
+
+    A line without a round (a run that started, an interruption) is history and stays; a line of a
+    later round will be written again, identically.
+    """
+    return [number for number, round in enumerate(rounds) if round is None or round <= committed]

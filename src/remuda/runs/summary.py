@@ -1,0 +1,47 @@
+"""A run in one row: what `remuda runs` lists."""
+
+from __future__ import annotations
+
+from remuda.errors import RemudaError
+from remuda.runs.store import RunFolder
+
+TITLES = ("run", "state", "method", "grid", "data", "rounds", "score")
+
+
+def summarise(run: RunFolder) -> tuple[str, ...]:
+    """One cell per title; a damaged run is listed as such, not left out."""
+    try:
+        config = run.config()
+        result = run.result()
+        rounds = [event["round"] for event in run.events() if event.get("event") == "population"]
+        last = max(rounds, default=0)
+        state = (
+            "finished" if result is not None else "running" if run.is_locked() else "interrupted"
+        )
+        score = _score(result, run)
+    except (RemudaError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return str(run.path), "damaged", "", "", "", "", " ".join(str(error).split())
+    rows, columns = config.grid.shape
+    return (
+        str(run.path),
+        state,
+        config.method.name,
+        f"{rows}x{columns}",
+        config.data.source,
+        f"{last}/{config.rounds}",
+        score,
+    )
+
+
+def _score(result: dict[str, object] | None, run: RunFolder) -> str:
+    metric = run.config().score.metric
+    scores = (result or {}).get("scores")
+    if isinstance(scores, dict):
+        values = scores["values"]
+        if "modes_covered" in values:
+            return f"modes {values['modes_covered']}/{scores['modes']}"
+        value = values.get(metric)
+    else:
+        found = [event for event in run.events() if event.get("event") == "population"]
+        value = found[-1].get("score") if found else None
+    return "" if value is None else f"{metric} {value:.2f}"

@@ -1,0 +1,147 @@
+"""The commands as users meet them: what they print, the pictures they leave, their mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from remuda.config import load_config
+from remuda.parallel import training
+from tests.tiny_runs import remuda
+
+
+def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "battle.png"
+    words = ["gam", str(alone), str(swapped), "-n", "1000", "-o", str(output)]
+    code, said, errors = remuda(tmp_path, *words)
+    assert (code, errors) == (0, "")
+    lines = said.splitlines()
+    assert lines[1].split() == ["alone:0", "alone:1", "swapped:0", "swapped:1"]
+    assert re.fullmatch(r"alone:0 +\(\d\.\d{3}\)( +\d\.\d{3}){3}", lines[2])
+    table = next(place for place, line in enumerate(lines) if line.startswith("run "))
+    for place, name in ((table + 1, "alone"), (table + 2, "swapped")):
+        span = r"\d\.\d{3}–\d\.\d{3}"
+        assert re.fullmatch(rf"{name} +2 +{span} +{span} +\d\.\d{{3}} \d\.\d{{3}}", lines[place])
+    assert lines[table + 3].startswith("judges that take most real items for made")
+    assert re.fullmatch(
+        r"swapped beside alone: (strongly helps|helps|does not help)", lines[table + 4]
+    )
+    assert re.fullmatch(r"of 2 judges of both, [0-2] call more of swapped real", lines[table + 5])
+    assert re.search(r"r_test \S+, r_sample \S+: (a tie|\S+ wins)", said)
+    assert lines[-1] == f"picture: {output}"
+    with Image.open(output) as image:
+        assert image.width > 400
+
+
+def test_gam_without_judges_says_so(runs: Path, swapped: Path, tmp_path: Path) -> None:
+    from tests.populations import points_run
+
+    tuned = points_run(runs / "judgeless", "method=gap", f"init_from=[{swapped}]", "rounds=1")
+    words = ["gam", str(swapped), str(tuned), "-n", "1000", "-o", str(tmp_path / "b.png")]
+    code, said, _ = remuda(tmp_path, *words)
+    assert code == 0
+    assert "nan–nan" in said
+    assert "no judge is left" in said
+
+
+def test_ais_prints_nats_and_the_gap(alone: Path, tmp_path: Path) -> None:
+    words = ["ais", str(alone), "-n", "3", "--steps", "5", "--chains", "2", "--simulated", "2"]
+    code, said, errors = remuda(tmp_path, *words, "--variance", "0.1")
+    assert code == 0
+    assert re.search(r"^about \d+s$", errors, re.MULTILINE)
+    header, value, gap = said.splitlines()
+    assert "3 held-out items of ring8, observation variance 0.1, 2 chains, 5 temperatures" in header
+    assert re.fullmatch(r"log p\(x\) +-?\d+\.\d\d ± \d+\.\d\d nats", value)
+    assert re.fullmatch(r"BDMC gap +-?\d+\.\d\d nats, on data of the model's own", gap)
+
+
+def test_curves_and_overlays_leave_pictures(alone: Path, swapped: Path, tmp_path: Path) -> None:
+    for command in ("curves", "tsne"):
+        output = tmp_path / f"{command}.png"
+        words = [command, str(alone), str(swapped), "-o", str(output)]
+        code, said, errors = remuda(tmp_path, *words)
+        assert (code, errors) == (0, "")
+        assert f"picture: {output}" in said
+        if command == "curves":
+            assert re.search(
+                r"swapped +2 +2( +\d\.\d{4}){4} +[+-]\d\.\d{4} +\d\.\d{4} \d\.\d{4}", said
+            )
+        with Image.open(output) as image:
+            assert image.width > 400
+
+
+def test_points_are_scored_by_their_modes(swapped: Path, tmp_path: Path) -> None:
+    result = json.loads((swapped / "result.json").read_text())
+    assert result["scores"]["modes"] == 8
+    assert result["scores"]["samples"] == 200
+    assert sum(result["scores"]["mode_histogram"]) <= 200
+    assert [cell["modes"] for cell in result["modes_by_cell"].values()] == [8, 8]
+    code, said, errors = remuda(tmp_path, "score", str(swapped), "-n", "50")
+    assert (code, errors) == (0, "")
+    lines = said.splitlines()
+    assert lines[0] == "coverage of 8 known modes, 50 samples, within 3 standard deviations"
+    assert re.fullmatch(r"cells alone +cover \d \d", lines[-1])
+    code, said, _ = remuda(tmp_path, "runs", str(swapped.parent))
+    assert re.search(r"swapped +finished +gap +1x2 +ring8 +2/2 +modes \d/8", said)
+
+
+def test_classes_are_drawn_beside_the_scores(images: Path, tmp_path: Path) -> None:
+    output = tmp_path / "classes.png"
+    words = ["score", str(images), "tvd", "-n", "20", "-o", str(output)]
+    code, said, errors = remuda(tmp_path, *words)
+    assert (code, errors) == (0, "")
+    assert "TVD" in said
+    with Image.open(output) as image:
+        assert image.width > image.height
+
+
+MISTAKES = {
+    "one run": (["gam", "ALONE"], "1 run: a battle needs judges from elsewhere"),
+    "twice": (["gam", "ALONE", "ALONE"], "2 runs are called alone"),
+    "exclusion": (
+        ["gam", "ALONE", "SWAPPED", "--exclusion", "blok"],
+        "--exclusion=blok: unknown; did you mean block? allowed: seen, block",
+    ),
+    "kind": (["gam", "ALONE", "SWAPPED", "-o", "b.gif"], "--output=b.gif: unknown kind of file"),
+    "variance": (["ais", "ALONE", "--variance", "0"], "variance=0.0: not allowed"),
+    "metric": (["score", "SWAPPED", "fid"], "fid: is for images, and"),
+    "no costs": (["curves", "IMAGES"], "no discriminator costs in its events"),
+    "shapes": (["tsne", "ALONE", "IMAGES"], "allowed: runs on items of one shape"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(
+    case: str, alone: Path, swapped: Path, images: Path, tmp_path: Path
+) -> None:
+    words, says = MISTAKES[case]
+    places = {"ALONE": alone, "SWAPPED": swapped, "IMAGES": images}
+    code, _, errors = remuda(tmp_path, *(str(places.get(word, word)) for word in words))
+    assert code == 2
+    assert says in errors
+    assert len(errors.splitlines()) == 1
+    assert list(tmp_path.glob("*.png")) == []
+
+
+@pytest.mark.parametrize("command", ["gam", "ais"])
+def test_networks_that_are_told_labels_are_refused(command: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "told.npz", x=images, y=np.arange(40) % 2)
+    network = (
+        "network={family: class_dcgan, width: 8, latent: 2, condition: projection, classes: 2}"
+    )
+    run, other = tmp_path / "told", tmp_path / "other"
+    own = [f"data={tmp_path / 'told.npz'}", network, "method=independent", "grid=1x1", "rounds=1"]
+    own += ["training.batch_size=10", "score.extractor=none", "run.sheet_every=0"]
+    for path in (run, other)[: 2 if command == "gam" else 1]:
+        training.train(load_config("quickstart", [*own, f"run.dir={path}"]))
+    paths = [str(run), *([str(other)] if command == "gam" else [])]
+    code, _, errors = remuda(tmp_path, command, *paths)
+    assert code == 2
+    assert "told labels" in errors
+    assert "Traceback" not in errors

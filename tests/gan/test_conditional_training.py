@@ -1,0 +1,75 @@
+"""GANs that are told labels: they learn what the labels mean, and mistakes are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config import validate
+from remuda.data import Dataset, dataset_from_array
+from remuda.errors import ConfigError
+from remuda.gan.networks import generate
+from remuda.runs.prepare import Run
+from tests.tiny import labelled, tiny_cell, tiny_config, tiny_dataset
+
+ALONE: dict[str, Any] = {"method": {"name": "independent"}, "grid": "1x1"}
+
+
+def told(condition: str, classes: int | None = 2) -> dict[str, Any]:
+    return {
+        "family": "class_dcgan",
+        "width": 16,
+        "latent": 4,
+        "condition": condition,
+        "classes": classes,
+    }
+
+
+def dark_and_bright() -> Dataset:
+    """Label 0 is dark images, label 1 bright ones."""
+    labels = np.arange(80) % 2
+    noise = np.random.default_rng(0).uniform(-0.2, 0.2, (80, 8, 8))
+    images = noise + np.where(labels == 1, 0.7, -0.7)[:, None, None]
+    return dataset_from_array(images.astype(np.float32), labels)
+
+
+@pytest.mark.parametrize("condition", ["projection", "auxiliary"])
+def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
+    training = {"batch_size": 20, "learning_rate": 2e-3, "batches_per_round": 80}
+    config = tiny_config(**ALONE, network=told(condition), training=training)
+    cell = tiny_cell(config, dark_and_bright())
+    cell.train(cell.gan)
+    network = cell.gan.generator.network.eval()
+    noise = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        dark, bright = (generate(network, noise, torch.full((50,), label)) for label in (0, 1))
+    assert dark.mean() < -0.3
+    assert bright.mean() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"network": told("projection")}, r"allowed: network.condition=none, or method=indep"),
+        ({**ALONE, "network": told("projection", None)}, "allowed: none and null, or a condition"),
+        ({**ALONE, "network": told("none", 2)}, "network.classes=2; allowed"),
+        (
+            {**ALONE, "network": told("auxiliary"), "data": {"validation": 5}},
+            "held-out items have no labels",
+        ),
+    ],
+)
+def test_conditions_that_cannot_be_met_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        validate(changes)
+
+
+def test_another_number_of_labels_than_the_data_have_is_refused() -> None:
+    config = tiny_config(**ALONE, network=told("projection", 3))
+    with pytest.raises(ConfigError, match=r"network.classes=3: .* has 4 labels; allowed: 4"):
+        Run.prepare(config, labelled(tiny_dataset()))
+    with pytest.raises(ConfigError, match=r"has 0 labels; allowed: null"):
+        Run.prepare(config, tiny_dataset())

@@ -1,0 +1,55 @@
+"""Shared memory that outlives its users is cleared, and that of others is not."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+from remuda.parallel import shared_memory as folders
+from remuda.parallel.shared_memory import (
+    clear_stale_segments,
+    join_shared_folder,
+    leave_shared_folder,
+)
+
+
+def segment(folder: Path, name: str, age: float, uid: int | None = None) -> Path:
+    path = folder / f"sm_segment.{name}.{os.getuid() if uid is None else uid}.ab.0"
+    path.write_bytes(b"x" * 4096)
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_segments_that_nobody_has_mapped_are_removed(tmp_path: Path) -> None:
+    stale, used = segment(tmp_path, "stale", 60), segment(tmp_path, "used", 60)
+    young, other = segment(tmp_path, "young", 0), segment(tmp_path, "other", 60, os.getuid() + 1)
+    with used.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        clear_stale_segments(tmp_path)
+        assert not stale.exists()
+        assert used.exists()
+        assert young.exists()
+        assert other.exists()
+    clear_stale_segments(tmp_path)
+    assert not used.exists()
+
+
+def test_whoever_leaves_a_folder_last_removes_it() -> None:
+    name = f"test-{os.getpid()}"
+    folder = join_shared_folder(name, 0)
+    (folder / "data").touch()
+    child = os.fork()
+    if child == 0:
+        # Another process in the same folder, which outlives the first one's stay; being a fork,
+        # it must not count on the lock it inherited.
+        folders._held.clear()
+        join_shared_folder(name, 0)
+        time.sleep(1.0)
+        leave_shared_folder(folder)
+        os._exit(0)
+    time.sleep(0.3)
+    leave_shared_folder(folder)
+    assert folder.exists()
+    os.waitpid(child, 0)
+    assert not folder.exists()

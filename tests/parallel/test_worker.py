@@ -1,0 +1,157 @@
+"""A worker that slept: nothing leaves it before it knows whether it was written off."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from remuda.config import load_config
+from remuda.gan.parcels import Parcel
+from remuda.parallel import worker
+from remuda.parallel.exchange import MemoryExchange
+from remuda.parallel.messages import GetStatus, Message, RunTask, Saved, Stop
+from remuda.parallel.protocol import Timeouts
+from remuda.parallel.transports.base import WorkerComm
+from remuda.parallel.worker import Worker
+from remuda.runs.prepare import Run
+from tests.tiny_runs import tiny, write_data
+
+PATIENCE = Timeouts(interval=0.1, delayed=0.5, dead=60.0)
+
+
+class Scripted(WorkerComm):
+    """A master that says what it is told to, and hears what leaves the worker."""
+
+    def __init__(self) -> None:
+        self.exchange = MemoryExchange()
+        self.waiting: list[Message] = []
+        self.said: list[Message] = []
+        self.published: list[int] = []
+        self.lock = threading.Lock()
+
+    @property
+    def master_gone(self) -> bool:
+        return False
+
+    def send(self, message: Message) -> None:
+        with self.lock:
+            self.said.append(message)
+
+    def receive(self, timeout: float) -> Message | None:
+        with self.lock:
+            if self.waiting:
+                return self.waiting.pop(0)
+        time.sleep(min(timeout, 0.01))
+        return None
+
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+        self.published.append(parcel.round)
+        self.exchange.put(term, parcel)
+
+
+class Clock:
+    """Time as the worker sees it; it can sleep for long in no time."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.slept
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(worker, "time", found)
+    return found
+
+
+def start(tmp_path: Path, comm: Scripted) -> threading.Thread:
+    source, *overrides = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run", "grid=1x2")
+    run = Run.prepare(load_config(source, overrides))
+    serving = Worker(run, tmp_path / "run", comm, PATIENCE)
+    thread = threading.Thread(target=serving.serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(condition: bool | object, what: str) -> None:
+    assert callable(condition)
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+def at_the_fence(
+    tmp_path: Path, comm: Scripted, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> threading.Thread:
+    """A worker that fell asleep in the middle of its first round and wakes behind the fence."""
+    asleep, woken = threading.Event(), threading.Event()
+
+    def train(*_: object) -> None:
+        asleep.set()
+        assert woken.wait(30)
+
+    from remuda.gan.cell import Cell
+    from tests.faults import after
+
+    original = Cell.train
+    after(Cell, "train", train)
+    monkeypatch.setattr(Cell, "train", Cell.train)  # undone, with what it was, by the fixture
+    comm.waiting.append(RunTask(term=1, cells=(0,), start=0, owners=(1, 1)))
+    thread = start(tmp_path, comm)
+    # The other cell is another worker's, whose first parcel is there.
+    until(lambda: comm.published == [0], "the first parcel")
+    own = comm.exchange.get(1, [0], 0)[0]
+    comm.exchange.put(1, Parcel(1, 0, own.tensors, own.meta))
+    assert asleep.wait(30)
+    with comm.lock:
+        clock.slept = PATIENCE.dead
+        comm.waiting += [GetStatus(number=number) for number in range(3)]
+    woken.set()
+    monkeypatch.setattr(Cell, "train", original)
+    return thread
+
+
+def test_a_worker_that_was_written_off_in_its_sleep_neither_publishes_nor_writes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm = Scripted()
+    thread = at_the_fence(tmp_path, comm, clock, monkeypatch)
+    time.sleep(0.3)  # old questions were answered by now, and no word has come to stop
+    with comm.lock:
+        comm.waiting.append(Stop())
+    thread.join(30)
+    assert not thread.is_alive()
+    assert comm.published == [0]
+    assert not [message for message in comm.said if isinstance(message, Saved)]
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_a_worker_whose_master_slept_as_well_goes_on(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm = Scripted()
+    thread = at_the_fence(tmp_path, comm, clock, monkeypatch)
+    until(lambda: 1 in comm.published, "its round is published after all")
+    with comm.lock:
+        comm.waiting.append(Stop())
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_worker_that_hears_nothing_for_too_long_leaves(tmp_path: Path, clock: Clock) -> None:
+    comm = Scripted()
+    thread = start(tmp_path, comm)
+    until(lambda: len(comm.said) == 1, "hello")
+    clock.slept = PATIENCE.dead
+    thread.join(30)
+    assert not thread.is_alive()

@@ -1,0 +1,84 @@
+"""What a run is scored against, and what may not be asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config import Config, validate
+from remuda.data import Dataset, dataset_from_array
+from remuda.errors import ConfigError
+from remuda.metrics import evenly_spaced
+from remuda.runs.prepare import Run
+
+SMALL: dict[str, Any] = {
+    "network": {"family": "mlp", "latent": 4, "hidden": [8]},
+    "training": {"batch_size": 10},
+    "grid": "1x2",
+    "score": {"extractor": "digits"},
+}
+
+
+def config(**values: Any) -> Config:
+    return validate({**SMALL, **values})
+
+
+@pytest.fixture(scope="module")
+def sorted_digits() -> Dataset:
+    """Real digits in the order of their classes, as image folders hold them."""
+    from remuda.config import DataSettings
+    from remuda.data import load_dataset
+
+    digits = load_dataset(DataSettings.model_validate({"source": "digits", "limit": 1000}))
+    assert digits.labels is not None
+    order = torch.argsort(digits.labels, stable=True)
+    images = ((digits.items[order] + 1) * 127.5).round().byte().numpy()
+    return dataset_from_array(images, digits.labels[order].numpy())
+
+
+def test_the_real_side_of_the_scores_has_every_class_of_sorted_data(
+    sorted_digits: Dataset,
+) -> None:
+    scorer = Run.prepare(config(), sorted_digits, real_samples=100).scorer
+    assert scorer is not None
+    assert scorer.real.count == 100
+    assert scorer.real.class_shares.min() > 0.03
+
+
+def test_cells_that_see_one_label_are_scored_against_that_label(sorted_digits: Dataset) -> None:
+    run = Run.prepare(config(data={"view": "label", "label": 3}), sorted_digits)
+    assert run.scorer is not None
+    assert int(run.scorer.real.class_shares.argmax()) == 3
+    assert run.scorer.real.class_shares.max() > 0.95
+
+
+def test_evenly_spread_indices_are_distinct_and_reach_the_end() -> None:
+    chosen = evenly_spaced(1003, 10)
+    assert len(set(chosen.tolist())) == 10
+    assert chosen[0] == 0
+    assert chosen[-1] > 850
+    assert evenly_spaced(5, 10).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_critic_that_would_never_let_its_generator_train_is_refused() -> None:
+    data = dataset_from_array(np.zeros((40, 28, 28), np.uint8))
+    training = {"batch_size": 10, "n_critic": 5}
+    with pytest.raises(ConfigError, match=r"training.n_critic=5: larger than the 4 batches"):
+        Run.prepare(config(training=training, rounds=1), data)
+    Run.prepare(config(training=training, rounds=2), data)
+
+
+def test_code_changes_the_grid_through_the_configuration() -> None:
+    changed = config(grid="2x4").with_grid_change(3, shape=(4, 2), neighbourhood="moore")
+    schedule = changed.grid.build()
+    assert schedule.at(2).shape == (2, 4)
+    assert (schedule.at(3).shape, schedule.at(3).neighbourhood) == ((4, 2), "moore")
+    again = changed.with_grid_change(5, neighbourhood="ring").grid.build()
+    assert [again.at(round).neighbourhood for round in (2, 3, 5)] == [
+        "von_neumann",
+        "moore",
+        "ring",
+    ]
