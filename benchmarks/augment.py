@@ -15,7 +15,7 @@ import torch
 
 from remuda.config import load_config
 from remuda.data import Dataset, load_dataset
-from remuda.gan.cell import Cell
+from remuda.methods import build_method
 from remuda.metrics import Scorer, load_extractor
 
 UNSEEN = slice(1000, 5000)  # of the digit's images, in the order of the file
@@ -25,7 +25,8 @@ def distance(dataset: Dataset, rows: torch.Tensor, seed: int, augment: str, upda
     settings = [f"seed={seed}", f"training.augment={augment}", "training.batch_size=25"]
     settings += ["network.width=32", "network.epsilon=0.00001", "score.samples=2000"]
     config = load_config("dcgan-mnist", [*settings, f"training.batches_per_round={updates}"])
-    cell = Cell(0, config, dataset, rows, scorer=None, round=1)
+    cell = build_method(config).cell(0, dataset, rows, None)
+    cell.round = 1
     cell.train(cell.gan)
     own = dataset.labels == dataset.labels[rows[0]] if dataset.labels is not None else rows
     unseen = dataset.items[torch.nonzero(own).flatten()[UNSEEN]]

@@ -17,8 +17,8 @@ from torch.nn.functional import conv2d, interpolate
 
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.gan.cell import Cell
 from remuda.gan.networks.layers import EnlargingConv
+from remuda.methods import build_method
 
 
 def two_steps(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -33,7 +33,8 @@ def main() -> None:
     settings = ["data=digits", "data.limit=300", f"network.width={arguments.width}"]
     config = load_config("dccgan-mnist", settings)
     dataset = load_dataset(config.data)
-    cell = Cell(0, config, dataset, torch.arange(len(dataset)), scorer=None, round=1)
+    cell = build_method(config).cell(0, dataset, torch.arange(len(dataset)), None)
+    cell.round = 1
     one_step = EnlargingConv.forward
     least: dict[str, float] = {}
     for _ in range(arguments.repeat):

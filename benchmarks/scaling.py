@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 
 from remuda.config import load_config
-from remuda.gan.cell import Cell
 from remuda.methods import Mixture
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
@@ -56,7 +55,7 @@ def train_alone(batches: int, start: Barrier, seconds: SimpleQueue[float]) -> No
     settings = ["data=digits", "grid=1x1", "method=independent", "score.extractor=none"]
     config = load_config("cellular-mnist", [*settings, f"training.batches_per_round={batches}"])
     run = Run.prepare(config)
-    cell = Cell(0, config, run.dataset, run.views[0], None)
+    cell = run.cell(0, scored=False)
     cell.round = 1
     cell.train(cell.gan)  # what torch does once
     start.wait()

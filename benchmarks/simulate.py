@@ -33,9 +33,9 @@ from torch import Tensor
 
 from remuda.config import Config, validate
 from remuda.data import dataset_from_array
-from remuda.gan.cell import Cell, Losses
+from remuda.gan.game import Losses
 from remuda.gan.parcels import Parcel
-from remuda.methods import RoundReport
+from remuda.methods import Genes, RoundReport
 from remuda.parallel.master import Master
 from remuda.parallel.messages import (
     Committed,
@@ -282,7 +282,7 @@ def _report() -> RoundReport:
             ("wait", "gather", "update_genomes", "mutate", "train", "assess", "mixture", "other"),
             1.234567,
         ),
-        genes={"lr_generator": 0.0002123456, "lr_discriminator": 0.00019876, "loss": "heuristic"},
+        genes=Genes(0.0002123456, 0.00019876, "heuristic"),
         score=None,
         classes=None,
         duplicates=None,
@@ -405,7 +405,7 @@ def simulate(
     dataset = dataset_from_array(np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 64)
     run = Run.prepare(config, dataset)
     folder = RunFolder.create(config, environment(run))
-    parcel = Cell(0, config, dataset, run.views[0], scorer=None).parcel()
+    parcel = run.cell(0, scored=False).parcel()
     crew = Crew(config, plan, workers, folder.path)
     with folder.lock():
         master = Master(run, folder, SimulatedMaster(crew, parcel), Observer(), timeouts)

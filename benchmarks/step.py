@@ -18,7 +18,8 @@ import torch
 
 from remuda.config import Config, load_config
 from remuda.data import load_dataset
-from remuda.gan.cell import Cell, Rivals
+from remuda.gan.game import Rivals
+from remuda.methods import build_method
 
 BATCHES = 60
 Product = tuple[int, int, int]  # rows, inner, columns
@@ -91,7 +92,7 @@ def gemm_round(config: Config, items: int, opponents: int) -> Callable[[], None]
 def training_round(config: Config, rivals: int) -> Callable[[], None]:
     """A round of real training, opponents of a neighbourhood included."""
     dataset = load_dataset(config.data)
-    cell = Cell(0, config, dataset, torch.arange(len(dataset)), scorer=None)
+    cell = build_method(config).cell(0, dataset, torch.arange(len(dataset)), None)
     guests = [cell.gan.clone() for _ in range(rivals)]
     against = Rivals(
         [guest.generator.network.eval() for guest in guests],

@@ -14,7 +14,8 @@ from torch import Tensor
 from remuda.clock import Clock
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
-from remuda.gan.cell import Cell, Gan
+from remuda.gan.cell import Cell
+from remuda.gan.learner import Gan
 from remuda.gan.parcels import Parcel
 from remuda.methods import METHODS, RoundReport, build_method, resolved
 from remuda.metrics import Extractor, Features, Scorer
@@ -77,12 +78,12 @@ class PixelExtractor(Extractor):
         return Features(flat @ self.for_features, flat @ self.for_logits)
 
 
-def pixel_judge(dataset: Dataset, metric: str = "fid") -> Scorer:
+def pixel_scorer(dataset: Dataset, metric: str = "fid") -> Scorer:
     return Scorer(PixelExtractor(dataset.items[0].numel()), dataset.items, metric)
 
 
 class Letters:
-    """An exchange with a single epoch, for tests that lose no worker."""
+    """An exchange with a single term, for tests that lose no worker."""
 
     def __init__(self) -> None:
         self._exchange = MemoryExchange()
@@ -111,7 +112,7 @@ class Population:
         self.comm = Letters()
         self.round = 0
         self.cells = [
-            Cell(index, config, self.dataset, self.method.view(self.dataset, index), scorer)
+            self.method.cell(index, self.dataset, self.method.view(self.dataset, index), scorer)
             for index in range(config.cells)
         ]
         for cell in self.cells:
@@ -138,8 +139,10 @@ def tiny_cell(config: Config | None = None, dataset: Dataset | None = None, inde
     """One cell that is about to train its first round."""
     config = config or tiny_config()
     dataset = dataset or tiny_dataset()
-    view = build_method(config).view(dataset, index)
-    return Cell(index, config, dataset, view, None, round=1)
+    method = build_method(config)
+    cell = method.cell(index, dataset, method.view(dataset, index), None)
+    cell.round = 1
+    return cell
 
 
 def gan_tensors(gan: Gan) -> dict[str, Tensor]:

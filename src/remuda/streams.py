@@ -7,6 +7,7 @@ runs, whatever ran before it in the same process, and after any restart.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,3 +35,18 @@ def tensor_stream(seed: int, cell: int, round: int, purpose: str) -> torch.Gener
 def choice_stream(seed: int, cell: int, round: int, purpose: str) -> np.random.Generator:
     """For decisions (permutations, tournaments, mutations): a numpy generator."""
     return np.random.Generator(np.random.Philox(key=stream_key(seed, cell, round, purpose)))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All streams of one cell in one round."""
+
+    seed: int
+    cell: int
+    round: int
+
+    def tensors(self, purpose: str) -> torch.Generator:
+        return tensor_stream(self.seed, self.cell, self.round, purpose)
+
+    def choices(self, purpose: str) -> np.random.Generator:
+        return choice_stream(self.seed, self.cell, self.round, purpose)

@@ -13,18 +13,21 @@ import torch
 from torch import Tensor
 
 from remuda.config import TrainingSettings
-from remuda.gan.cell import Cell, Gan, InputNoise, Losses, Rivals
-from remuda.gan.learner import Learner
+from remuda.gan.cell import Cell
+from remuda.gan.game import Batch, Game, InputNoise, Losses, Rivals
+from remuda.gan.learner import Gan, Learner
+from remuda.gan.networks import draw_noise
+from remuda.gan.objectives import Heuristic, find_objective
 from remuda.gan.parcels import Parcel
 from remuda.methods import METHODS
-from remuda.streams import tensor_stream
+from remuda.methods.cellular import CellularState
 from tests.tiny import (
     DCGAN,
     MLP,
     Population,
     gan_tensors,
     one_thread,
-    pixel_judge,
+    pixel_scorer,
     same,
     tiny_cell,
     tiny_config,
@@ -61,6 +64,12 @@ def _one_thread() -> Iterator[None]:
 def train_rounds(cell: Cell, *rounds: int) -> None:
     for cell.round in rounds:
         cell.train(cell.gan)
+
+
+def remember(cell: Cell, weight: float) -> None:
+    """Give the method's state a value that must survive."""
+    assert isinstance(cell.state, CellularState)
+    cell.state.mixture["0"] = weight
 
 
 def through_a_file(parcel: Parcel) -> Parcel:
@@ -119,12 +128,11 @@ def test_going_on_from_a_parcel_equals_never_having_stopped(setup: dict[str, Any
     cell = tiny_cell(config)
     train_rounds(cell, 1, 2)
     cell.gan.generator.learning_rate = 0.0123
-    cell.gan.generator.loss = config.training.objective
-    cell.memory["mixture"] = {"0": 0.1 + 0.2}
+    remember(cell, 0.1 + 0.2)
     restored = tiny_cell(config)
     restored.restore(through_a_file(cell.parcel()))
     assert restored.round == 2
-    assert restored.memory == cell.memory
+    assert restored.state == cell.state
     assert same(gan_tensors(restored.gan), gan_tensors(cell.gan))
     for one in (cell, restored):
         train_rounds(one, 3, 4)
@@ -139,9 +147,9 @@ def test_a_population_restored_from_parcels_equals_one_that_never_stopped(
 ) -> None:
     config = tiny_config(method={"name": name}, network=network)
     dataset = tiny_dataset()
-    whole = Population(config, dataset, pixel_judge(dataset))
+    whole = Population(config, dataset, pixel_scorer(dataset))
     whole.play(), whole.play()
-    again = Population(config, dataset, pixel_judge(dataset))
+    again = Population(config, dataset, pixel_scorer(dataset))
     again.round = 2
     for cell, parcel in zip(again.cells, whole.parcels().values(), strict=True):
         cell.restore(through_a_file(parcel))
@@ -160,12 +168,12 @@ def test_a_population_restored_from_parcels_equals_one_that_never_stopped(
 def test_a_parcel_is_a_copy(setup: dict[str, Any]) -> None:
     cell = tiny_cell(tiny_config(**setup))
     train_rounds(cell, 1)
-    cell.memory["mixture"] = {"0": 1.0}
+    remember(cell, 1.0)
     parcel = cell.parcel()
     tensors = {name: value.clone() for name, value in parcel.tensors.items()}
     meta = json.dumps(parcel.meta)
     train_rounds(cell, 2)
-    cell.memory["mixture"]["0"] = 0.5
+    remember(cell, 0.5)
     cell.gan.generator.learning_rate = 1.0
     assert same(parcel.tensors, tensors)
     assert json.dumps(parcel.meta) == meta
@@ -190,12 +198,12 @@ def test_hosting_a_parcel_copies_it_too() -> None:
 def test_restoring_does_not_tie_the_cell_to_the_parcel() -> None:
     cell = tiny_cell()
     train_rounds(cell, 1)
-    cell.memory["mixture"] = {"0": 1.0}
+    remember(cell, 1.0)
     parcel = cell.parcel()
     tensors = {name: value.clone() for name, value in parcel.tensors.items()}
     cell.restore(parcel)
     train_rounds(cell, 2)
-    cell.memory["mixture"]["0"] = 0.5
+    remember(cell, 0.5)
     assert same(parcel.tensors, tensors)
     assert parcel.meta["memory"] == {"mixture": {"0": 1.0}}
 
@@ -280,9 +288,9 @@ def test_a_clone_is_equal_and_independent(setup: dict[str, Any]) -> None:
     cell.train(cell.gan)
     assert same(gan_tensors(clone), gan_tensors(cell.gan)), "a clone trains as its parent would"
     clone.generator.learning_rate = 0.5
-    clone.discriminator.loss = "minimax"
+    clone.discriminator.objective = find_objective("minimax")
     assert cell.gan.generator.learning_rate == 0.01
-    assert cell.gan.discriminator.loss == cell.config.training.objective
+    assert cell.gan.discriminator.objective.name == cell.config.training.objective
 
 
 # ---------------------------------------------------------------------------- divergence
@@ -324,7 +332,7 @@ def test_a_loss_that_is_no_number_costs_the_round_only(
     before = [gan_tensors(cell.gan) for cell in population.cells]
     with monkeypatch.context() as patch:
         patch.setattr(
-            "remuda.gan.cell.generator_loss", lambda _, fake, real: fake.mean() * torch.nan
+            Heuristic, "generator_loss", lambda _self, fake, _real: fake.mean() * torch.nan
         )
         reports = population.play()
     assert all(report.diverged for report in reports)
@@ -449,14 +457,14 @@ def items_trained_on(cell: Cell) -> list[list[int]]:
     """Indices of the real items the discriminator saw, step by step."""
     known = {item.numpy().tobytes(): number for number, item in enumerate(cell.dataset.items)}
     seen: list[list[int]] = []
-    loss = Cell._discriminator_loss
+    loss = Game.discriminator_loss
 
-    def spy(self: Cell, one: Learner, real: Tensor, *rest: Any) -> Tensor:
-        seen.append([known[item.numpy().tobytes()] for item in real])
-        return loss(self, one, real, *rest)
+    def spy(self: Game, batch: Batch) -> Tensor:
+        seen.append([known[item.numpy().tobytes()] for item in batch.real])
+        return loss(self, batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cell, "_discriminator_loss", spy)
+        patch.setattr(Game, "discriminator_loss", spy)
         cell.train(cell.gan)
     return seen
 
@@ -525,14 +533,15 @@ def test_a_cell_trains_on_its_label_only() -> None:
     cell = tiny_cell(tiny_config(data={"view": "label", "label": 1}), dataset)
     seen = flat(items_trained_on(cell))
     assert sorted(seen) == list(range(1, 24, 2))
-    judged = cell.real_batch("evaluation-batch")
+    batch, labels = cell.real_batch("evaluation-batch")
+    assert labels is None  # these networks are not conditioned on any
     odd = {item.numpy().tobytes() for item in dataset.items[1::2]}
-    assert all(item.numpy().tobytes() in odd for item in judged)
+    assert all(item.numpy().tobytes() in odd for item in batch)
 
 
-def test_a_batch_to_judge_by_holds_no_item_twice() -> None:
+def test_an_evaluation_batch_holds_no_item_twice() -> None:
     cell = tiny_cell(tiny_config(training={"batch_size": 24}))
-    batch = cell.real_batch("evaluation-batch")
+    batch, _ = cell.real_batch("evaluation-batch")
     assert len({item.numpy().tobytes() for item in batch}) == 24
 
 
@@ -605,21 +614,21 @@ def test_a_discriminator_learns_to_tell_real_from_made() -> None:
         training = {"objective": objective, "batches_per_round": 40, "n_critic": 40, "clip": 0.1}
         cell = tiny_cell(tiny_config(training=training))
         train_rounds(cell, 1)
-        scorer = cell.gan.discriminator.network.eval()
+        network = cell.gan.discriminator.network.eval()
         with torch.no_grad():
-            real = scorer(cell.dataset.items).mean()
-            fake = scorer(cell.images(50, "x")).mean()
+            real = network(cell.dataset.items).mean()
+            fake = network(cell.images(50, "x")).mean()
         assert real > fake + 0.1, objective
 
 
-def test_a_generator_learns_to_please_its_judge() -> None:
+def test_a_generator_learns_to_please_its_discriminator() -> None:
     for loss in ("minimax", "heuristic", "least_squares", "relativistic"):
         cell = tiny_cell(tiny_config(training={"skip_n_disc_steps": 99, "batches_per_round": 40}))
-        cell.gan.generator.loss = loss
-        scorer = cell.gan.discriminator.network
-        start = scorer(cell.images(50, "x")).mean()
+        cell.gan.generator.objective = find_objective(loss)
+        network = cell.gan.discriminator.network
+        start = network(cell.images(50, "x")).mean()
         train_rounds(cell, 1)
-        assert scorer(cell.images(50, "x")).mean() > start + 0.1, loss
+        assert network(cell.images(50, "x")).mean() > start + 0.1, loss
 
 
 # ---------------------------------------------------------------------------- opponents
@@ -672,7 +681,7 @@ def test_rivals_with_batch_norm_do_not_change_while_they_play() -> None:
 def test_judging_changes_nothing() -> None:
     dataset = tiny_dataset()
     config = tiny_config(network=DCGAN)
-    cell = Population(config, dataset, pixel_judge(dataset)).cells[0]
+    cell = Population(config, dataset, pixel_scorer(dataset)).cells[0]
     before = gan_tensors(cell.gan)
     found = [cell.assess() for _ in range(2)]
     assert same(gan_tensors(cell.gan), before)
@@ -688,13 +697,13 @@ def test_images_do_not_depend_on_the_batch_they_are_made_in() -> None:
     train_rounds(cell, 1)
     assert cell.gan.generator.network.training
     alone = cell.gan.generator.clone().network.eval()
-    latent = cell.latent(20, tensor_stream(config.seed, cell.index, cell.round, "x"))
+    latent = draw_noise(cell.network, 20, cell.streams.tensors("x"))
     with torch.no_grad():
         one_by_one = torch.cat([alone(one[None]) for one in latent])
     torch.testing.assert_close(cell.images(20, "x"), one_by_one)
 
 
-def test_without_a_judge_there_is_no_assessment() -> None:
+def test_without_a_scorer_there_is_no_assessment() -> None:
     cell = tiny_cell()
     assert cell.assess() is None
     assert not [name for name in cell.parcel().tensors if name.startswith("assessment")]
@@ -702,7 +711,7 @@ def test_without_a_judge_there_is_no_assessment() -> None:
 
 def test_an_assessment_travels_with_its_parcel() -> None:
     dataset = tiny_dataset()
-    population = Population(tiny_config(), dataset, pixel_judge(dataset))
+    population = Population(tiny_config(), dataset, pixel_scorer(dataset))
     cell, other = population.cells[:2]
     assert cell.assessment is not None
     other.restore(through_a_file(cell.parcel()))
@@ -772,11 +781,11 @@ def test_costs_are_measured_on_seen_and_held_out_items_with_the_same_fakes() -> 
     costs = cell.discriminator_costs()
     assert same(gan_tensors(cell.gan), before)
     assert cell.discriminator_costs() == costs
-    scorer = cell.gan.discriminator.network.eval()
-    fake = scorer(cell.images(16, "cost-noise"))
-    seen = cell.choices("cost-train").choice(24, 16, replace=False)
+    network = cell.gan.discriminator.network.eval()
+    fake = network(cell.images(16, "cost-noise"))
+    seen = cell.streams.choices("cost-train").choice(24, 16, replace=False)
     for name, items in (("train", dataset.items[seen]), ("validation", dataset.validation)):
-        real = scorer(items)
+        real = network(items)
         expected = 0.5 * (
             -torch.sigmoid(real).log().mean() - (1 - torch.sigmoid(fake)).log().mean()
         )

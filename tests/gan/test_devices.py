@@ -18,12 +18,12 @@ from remuda.runs.prepare import Run
 from tests.tiny import gan_tensors, labelled, same, tiny_cell, tiny_config, tiny_dataset
 
 
-class WorkerStatus(Devices):
+class WatchedDevices(Devices):
     """Remembers, by identity, which tensors were sent where; each transfer makes a copy."""
 
     def __init__(self) -> None:
         super().__init__()
-        object.__setattr__(self, "at", {"generator": [], "discriminator": [], "home": []})
+        object.__setattr__(self, "at", {"generator": [], "discriminator": [], "cpu": []})
 
     def sent(self, tensor: Tensor, place: str) -> Tensor:
         copied = tensor.clone()
@@ -37,7 +37,7 @@ class WorkerStatus(Devices):
         return self.sent(tensor, "discriminator")
 
     def to_cpu(self, tensor: Tensor) -> Tensor:
-        return self.sent(tensor, "home")
+        return self.sent(tensor, "cpu")
 
     def is_at(self, tensor: Tensor, place: str) -> bool:
         return any(one is tensor for one in self.at[place])  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_each_network_gets_only_what_was_sent_to_its_device(condition: str) -> N
     config = tiny_config(**{**SETTINGS, "network": network})
     dataset = labelled(tiny_dataset())
     cell, plain = (tiny_cell(config, dataset) for _ in range(2))
-    cell.devices = watched = WorkerStatus()
+    cell.devices = watched = WatchedDevices()
     seen: dict[str, int] = {"generator": 0, "discriminator": 0}
 
     def check(place: str) -> Any:
@@ -76,16 +76,16 @@ def test_each_network_gets_only_what_was_sent_to_its_device(condition: str) -> N
     assert same(gan_tensors(cell.gan), gan_tensors(plain.gan))
 
 
-def test_samples_and_parcels_come_home() -> None:
+def test_samples_and_parcels_come_back_to_the_cpu() -> None:
     cell = tiny_cell(tiny_config(**SETTINGS), tiny_dataset())
-    cell.devices = watched = WorkerStatus()
-    assert watched.is_at(cell.images(3, "assess"), "home")
+    cell.devices = watched = WatchedDevices()
+    assert watched.is_at(cell.images(3, "assess"), "cpu")
     tensors = cell.parcel().tensors
-    assert len(watched.at["home"]) == 1 + len(tensors)  # type: ignore[attr-defined]
+    assert len(watched.at["cpu"]) == 1 + len(tensors)  # type: ignore[attr-defined]
 
 
 def test_each_network_is_put_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two names for the processor stand for two devices."""
+    """Two names for the CPU stand for two devices."""
     places = Devices(torch.device("cpu"), torch.device("cpu", 0))
     monkeypatch.setattr(Devices, "of", lambda _: places)
     moved: list[tuple[nn.Module, torch.device]] = []

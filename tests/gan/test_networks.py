@@ -20,7 +20,7 @@ from remuda.gan.networks import (
     draw_noise,
     generator_skeleton,
 )
-from remuda.gan.objectives import gradient_penalty, r1_r2
+from remuda.gan.penalties import gradient_penalty, r1_r2
 
 Case = tuple[Settings, tuple[int, ...]]
 
@@ -177,7 +177,7 @@ def test_gradients_reach_every_parameter(settings: Settings, shape: tuple[int, .
 def test_penalties_can_be_differentiated_twice(settings: Settings, shape: tuple[int, ...]) -> None:
     network = build_discriminator(settings, shape, stream())
     real, fake = normal(2, 4, *shape)
-    loss = r1_r2(network, real, fake) + gradient_penalty(network, real, fake, stream())
+    loss = r1_r2(network, real, fake, stream()) + gradient_penalty(network, real, fake, stream())
     loss.backward()  # type: ignore[no-untyped-call]
     for parameter in network.parameters():
         if parameter.dim() > 1:  # the last bias, for one, does not change the slope

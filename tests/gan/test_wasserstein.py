@@ -12,9 +12,11 @@ from torch import nn
 
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.gan.cell import Cell
-from remuda.gan.objectives import clip_weights, discriminator_loss, generator_loss, gradient_penalty
+from remuda.gan.objectives import OBJECTIVES
+from remuda.gan.penalties import clip_weights, gradient_penalty
+from remuda.methods import build_method, resolved
 
+WASSERSTEIN = OBJECTIVES["wasserstein"]
 SHIFT = torch.tensor([0.6, 0.8])  # one apart
 
 
@@ -36,29 +38,29 @@ class Game:
         for _ in range(steps):
             real, fake = self.points()
             fake = fake.detach()
-            loss = discriminator_loss("wasserstein", *self.judge(real, fake))
+            loss = WASSERSTEIN.discriminator_loss(*self.both(real, fake))
             if penalty:
-                loss = loss + penalty * gradient_penalty(self.judge_one, real, fake, self.rng)
+                loss = loss + penalty * gradient_penalty(self.logits, real, fake, self.rng)
             self.for_critic.zero_grad()
             torch.autograd.backward(loss)
             self.for_critic.step()
             if clip:
                 clip_weights(self.critic, clip)
         with torch.no_grad():
-            return -discriminator_loss("wasserstein", *self.judge(*self.points(4000))).item()
+            return -WASSERSTEIN.discriminator_loss(*self.both(*self.points(4000))).item()
 
     def train_mean(self) -> None:
-        loss = generator_loss("wasserstein", self.judge_one(self.points()[1]))
+        loss = WASSERSTEIN.generator_loss(self.logits(self.points()[1]))
         self.for_mean.zero_grad()
         torch.autograd.backward(loss)
         self.for_mean.step()
 
-    def judge_one(self, points: torch.Tensor) -> torch.Tensor:
+    def logits(self, points: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.critic(points)[:, 0]
         return logits
 
-    def judge(self, real: torch.Tensor, fake: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.judge_one(real), self.judge_one(fake)
+    def both(self, real: torch.Tensor, fake: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.logits(real), self.logits(fake)
 
 
 def small_critic() -> nn.Module:
@@ -69,7 +71,7 @@ def small_critic() -> nn.Module:
 
 def test_with_the_gradient_penalty_the_critic_tells_the_distance_of_the_means() -> None:
     game = Game(small_critic(), 5e-3)
-    before = -discriminator_loss("wasserstein", *game.judge(*game.points())).item()
+    before = -WASSERSTEIN.discriminator_loss(*game.both(*game.points())).item()
     # Between -slope · distance and λ (slope - 1)² the best slope is 1 + distance / 2λ = 1.05.
     assert abs(game.train_critic(150, penalty=10.0) - 1.05) < 0.1
     assert abs(before - 1.05) > 0.3
@@ -104,7 +106,10 @@ def test_the_critics_of_the_presets_reach_their_generators(data: str) -> None:
     config = load_config(f"wclass-{data}", [*overrides, "training.batches_per_round=40"])
     dataset = load_dataset(config.data)
     assert dataset.labels is not None
-    cell = Cell(0, config, dataset, torch.nonzero(dataset.labels == 3).flatten(), None, round=1)
+    cell = build_method(resolved(config, dataset)).cell(
+        0, dataset, torch.nonzero(dataset.labels == 3).flatten(), None
+    )
+    cell.round = 1
     weights = cell.gan.generator.network.parameters()
     before = [weight.detach().clone() for weight in weights]
     losses = cell.train(cell.gan)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from remuda.config import Config
-from remuda.gan.cell import Cell, Gan, Losses, Rivals
-from remuda.methods import RoundReport
-from tests.tiny import DCGAN, Population, pixel_judge, same, tiny_config, tiny_dataset
+from remuda.gan.cell import Cell
+from remuda.gan.game import Losses, Rivals
+from remuda.gan.learner import Gan
+from remuda.methods import Genes, RoundReport
+from tests.tiny import DCGAN, Population, pixel_scorer, same, tiny_config, tiny_dataset
 
 OFF: dict[str, Any] = {"selection": False, "mutation": False, "communication": False}
 INDEPENDENT = {"name": "independent"}
@@ -24,7 +26,7 @@ def cellular(**settings: Any) -> dict[str, Any]:
 
 def played(config: Config, rounds: int = ROUNDS) -> tuple[Population, list[RoundReport]]:
     dataset = tiny_dataset()
-    population = Population(config, dataset, pixel_judge(dataset))
+    population = Population(config, dataset, pixel_scorer(dataset))
     reports = [report for _ in range(rounds) for report in population.play()]
     return population, reports
 
@@ -138,11 +140,7 @@ def test_without_mutation_learning_rates_and_losses_stay() -> None:
     _, reports = played(tiny_config(method=cellular(mutation=False, losses=losses)))
     for report in reports:
         assert report.details["mutations"] == {}
-        assert report.genes == {
-            "lr_generator": 0.01,
-            "lr_discriminator": 0.01,
-            "loss": "heuristic",
-        }
+        assert report.genes == Genes(0.01, 0.01, "heuristic")
     assert any(cell != parent for cell, parent in parents(reports))
 
 
@@ -194,7 +192,7 @@ def test_a_single_cell_with_everything_on_behaves(replacement: str) -> None:
     assert set(origins(reports)) <= {"offspring", 0}
     assert all(report.details["mixture"]["weights"] == {"0": 1.0} for report in reports)
     assert not any(report.diverged for report in reports)
-    assert len({report.genes["lr_generator"] for report in reports}) > 1
+    assert len({report.genes.lr_generator for report in reports}) > 1
     mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
     assert dict(mixture.weights) == {0: 1.0}
 
@@ -215,7 +213,7 @@ def test_elitism_in_a_single_cell_keeps_the_better_of_old_and_new() -> None:
         training={"learning_rate": 0.3, "skip_n_disc_steps": 1},
     )
     dataset = tiny_dataset()
-    population = Population(config, dataset, pixel_judge(dataset))
+    population = Population(config, dataset, pixel_scorer(dataset))
     seen = set()
     for _ in range(8):
         before = population.parcels()[0]
@@ -236,7 +234,7 @@ def test_elitism_in_a_single_cell_keeps_the_better_of_old_and_new() -> None:
 def test_seconds_are_told_for_every_routine() -> None:
     """The article's four routines, ours for scoring, and what is left."""
     dataset = tiny_dataset()
-    population = Population(tiny_config(), dataset, pixel_judge(dataset))
+    population = Population(tiny_config(), dataset, pixel_scorer(dataset))
     (report, *_) = population.play()
     routines = {"gather", "update_genomes", "mutate", "train", "assess", "mixture", "other"}
     assert set(report.seconds) == routines

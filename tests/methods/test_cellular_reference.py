@@ -22,7 +22,7 @@ from torch import Tensor
 
 from remuda.config import Config
 from remuda.streams import choice_stream, tensor_stream
-from tests.tiny import PixelExtractor, Population, pixel_judge, tiny_config, tiny_dataset
+from tests.tiny import PixelExtractor, Population, pixel_scorer, tiny_config, tiny_dataset
 
 SIDE, LATENT, BATCH, SAMPLES = 8, 4, 6, 12
 SEED, RATE, BETAS = 3, 0.1, (0.5, 0.999)
@@ -360,7 +360,7 @@ def compare(
     """Play both for some rounds; what the reference told of each cell and round."""
     dataset = tiny_dataset(side=SIDE)
     dataset = replace(dataset, items=dataset.items.to(torch.get_default_dtype()))
-    real = Population(config_of(side, objective, how), dataset, pixel_judge(dataset))
+    real = Population(config_of(side, objective, how), dataset, pixel_scorer(dataset))
     world = []
     for cell in real.cells:
         generator = fresh(cell.gan.generator.network.state_dict(), objective)
@@ -383,7 +383,7 @@ def compare(
                 (cell.gan.generator, place.generator),
                 (cell.gan.discriminator, place.discriminator),
             ):
-                assert (one.learning_rate, one.loss) == (net.rate, net.loss)
+                assert (one.learning_rate, one.objective.name) == (net.rate, net.loss)
                 for name, weight in one.network.named_parameters():
                     assert_near(weight, net.weights[name], tolerance)
                     state = one.optimizer.state.get(weight, {})

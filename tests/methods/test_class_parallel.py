@@ -14,7 +14,7 @@ import torch
 from remuda.config import validate
 from remuda.data import Dataset
 from remuda.errors import ConfigError, DataError
-from remuda.gan.cell import ASSESSMENT, parcel_assessment
+from remuda.gan.parcels import ASSESSMENT, parcel_assessment
 from remuda.methods import build_method, resolved
 from remuda.methods.class_parallel import ClassParallel
 from remuda.metrics import Scorer, Scores
@@ -29,7 +29,7 @@ from tests.tiny import (
     Population,
     gan_tensors,
     labelled,
-    pixel_judge,
+    pixel_scorer,
     same,
     tiny_config,
     tiny_dataset,
@@ -88,14 +88,14 @@ def test_what_other_labels_look_like_changes_nothing() -> None:
 def test_with_a_single_label_it_is_independent_bit_for_bit(network: dict[str, Any]) -> None:
     dataset = labelled(tiny_dataset(), classes=1)
     changes: dict[str, Any] = {"grid": "1x1"} | ({"network": network} if network else {})
-    own = Population(tiny_config(method=ALONE, **changes), dataset, pixel_judge(dataset))
+    own = Population(tiny_config(method=ALONE, **changes), dataset, pixel_scorer(dataset))
     other = Population(
-        tiny_config(method={"name": "independent"}, **changes), dataset, pixel_judge(dataset)
+        tiny_config(method={"name": "independent"}, **changes), dataset, pixel_scorer(dataset)
     )
     for _ in range(3):
         own.play(), other.play()
     assert same(gan_tensors(own.cells[0].gan), gan_tensors(other.cells[0].gan))
-    scorer = pixel_judge(dataset)
+    scorer = pixel_scorer(dataset)
     assert own.method.ensemble(own.parcels(), scorer).weights == {0: 1.0}
 
 
@@ -113,7 +113,7 @@ def test_labels_are_drawn_as_often_as_in_the_data_or_as_told() -> None:
 
 def test_the_population_is_scored_as_the_mixture_and_a_cell_by_its_own_label() -> None:
     dataset = unequal(8, 16)
-    scorer = pixel_judge(dataset)
+    scorer = pixel_scorer(dataset)
     population = Population(tiny_config(method=ALONE), dataset, scorer)
     reports = population.play()
     assert all(report.classes is None for report in reports)
@@ -244,7 +244,7 @@ def test_replicas_without_exchange_never_meet() -> None:
 @pytest.mark.parametrize("metric", ["fid", "is"])
 def test_the_best_replica_of_each_label_is_kept(metric: str) -> None:
     dataset = unequal(8, 8)
-    scorer = pixel_judge(dataset, metric)
+    scorer = pixel_scorer(dataset, metric)
     config = tiny_config(method=class_parallel(replicas=3), score={"metric": metric, "samples": 12})
     population = Population(config, dataset, scorer)
     scores = [report.score or 0.0 for report in population.play()]
@@ -268,7 +268,7 @@ def test_replicas_that_nobody_scores_are_all_kept() -> None:
 
 def test_a_score_that_is_no_number_loses() -> None:
     dataset = unequal(12, 12)
-    scorer = pixel_judge(dataset)
+    scorer = pixel_scorer(dataset)
     population = Population(tiny_config(method=class_parallel(replicas=2)), dataset, scorer)
     population.play()
     parcels = population.parcels()

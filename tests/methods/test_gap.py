@@ -16,8 +16,8 @@ from torch import Tensor
 from remuda.clock import Clock
 from remuda.config import Config
 from remuda.errors import ConfigError
-from remuda.gan.cell import Cell, lineage, lineages_met
-from remuda.methods import build_method
+from remuda.gan.cell import Cell
+from remuda.methods import build_method, lineage, lineages_met
 from remuda.methods.gap import matching
 from remuda.runs.prepare import Run
 from remuda.streams import choice_stream
@@ -229,7 +229,7 @@ def test_a_restored_cell_remembers_its_lineages() -> None:
     parcel = population.parcels()[2]
     fresh = Population(population.config).cells[2]
     fresh.restore(parcel)
-    assert fresh.memory == population.cells[2].memory
+    assert fresh.state == population.cells[2].state
     assert lineages_met(fresh.parcel()) == lineages_met(parcel) != {"2"}
 
 

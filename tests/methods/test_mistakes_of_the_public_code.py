@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import remuda
-from remuda.gan.cell import Cell, Gan, Losses, Rivals
-from remuda.gan.learner import Learner
+from remuda.gan.cell import Cell
+from remuda.gan.game import Losses, Rivals
+from remuda.gan.learner import Gan, Learner
+from remuda.gan.objectives import find_objective
 from remuda.methods.cellular import carried_weights, mutated_weights
 from remuda.parallel import training
 from remuda.runs.store import RunFolder
@@ -28,7 +30,7 @@ from tests.tiny import (
     DCGAN,
     Population,
     gan_tensors,
-    pixel_judge,
+    pixel_scorer,
     same,
     tiny_cell,
     tiny_config,
@@ -147,7 +149,7 @@ def test_a_learning_rate_stays_positive_however_it_mutates() -> None:
 
 def test_loss_gene_is_each_networks_own_and_changes() -> None:
     population = Population(tiny_config(method=comma(losses=MUSTANGS)))
-    rounds = [[report.genes["loss"] for report in population.play()] for _ in range(6)]
+    rounds = [[report.genes.loss for report in population.play()] for _ in range(6)]
     assert any(len(set(genes)) > 1 for genes in rounds), "cells share one gene"
     for cell in range(4):
         assert len({genes[cell] for genes in rounds}) > 1, "the gene never changes"
@@ -157,30 +159,30 @@ def test_loss_gene_is_each_networks_own_and_changes() -> None:
 def test_loss_gene_of_a_clone_leaves_its_parent_alone() -> None:
     parent = tiny_cell().gan
     child = parent.clone()
-    child.generator.loss = "least_squares"
-    assert parent.generator.loss == child.discriminator.loss == "heuristic"
+    child.generator.objective = find_objective("least_squares")
+    assert parent.generator.objective.name == child.discriminator.objective.name == "heuristic"
 
 
 def test_loss_gene_decides_the_gradient() -> None:
     trained = {}
     for loss in [*MUSTANGS, "relativistic"]:
         cell = tiny_cell(tiny_config(training={"batches_per_round": 1}))
-        cell.gan.generator.loss = loss
+        cell.gan.generator.objective = find_objective(loss)
         cell.train(cell.gan)
         trained[loss] = gan_tensors(cell.gan)
     moments = [found["generator.adam.exp_avg.0.weight"] for found in trained.values()]
     for place, one in enumerate(moments):
         for other in moments[:place]:
             assert not torch.allclose(one, other, rtol=1e-2, atol=0)
-    # The one discriminator judges them all under its own objective.
-    judges = [
+    # The one discriminator trains under its own objective.
+    discriminators = [
         {name: value for name, value in found.items() if name.startswith("discriminator")}
         for found in trained.values()
     ]
-    assert all(same(judges[0], scorer) for scorer in judges)
+    assert all(same(discriminators[0], one) for one in discriminators)
 
 
-def test_fitness_is_compared_under_one_loss_whatever_an_individual_trains_with(
+def test_fitness_is_compared_under_one_loss_whatever_a_learner_trains_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Genes that differ, weights that do not: fitness must not see the gene."""
@@ -190,7 +192,7 @@ def test_fitness_is_compared_under_one_loss_whatever_an_individual_trains_with(
         population = Population(tiny_config(method={"name": "cellular", "mutation": False}))
         population.comm.forget(1)
         for cell in population.cells:
-            cell.gan.generator.loss = loss
+            cell.gan.generator.objective = find_objective(loss)
             population.comm.publish(cell.parcel())
         found.append([report.details for report in population.play()])
     assert found[0] == found[1] == found[2]
@@ -203,7 +205,7 @@ def test_cells_are_not_seeded_alike() -> None:
     cells = Population(tiny_config()).cells
     start = [cell.parcel().tensors for cell in cells]
     orders = [cell._batches().tolist() for cell in cells]
-    batches = [cell.real_batch("x") for cell in cells]
+    batches = [cell.real_batch("x")[0] for cell in cells]
     noises = [cell.noise_batch("x") for cell in cells]
     for place in range(1, 4):
         for before in range(place):
@@ -353,7 +355,7 @@ def test_rivals_are_not_trained() -> None:
 def test_images_to_score_are_not_generated_one_per_forward() -> None:
     dataset = tiny_dataset()
     config = tiny_config(score={"samples": 500})
-    cell = Population(config, dataset, pixel_judge(dataset)).cells[0]
+    cell = Population(config, dataset, pixel_scorer(dataset)).cells[0]
     sizes: list[int] = []
 
     def watch(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -455,8 +457,8 @@ def test_mixture_weights_do_not_survive_into_the_next_experiment() -> None:
     config = tiny_config(method={"name": "cellular", "mixture_scale": 0.2})
 
     def experiment() -> tuple[list[Any], dict[int, Any]]:
-        population = Population(config, dataset, pixel_judge(dataset))
-        assert all(cell.memory == {} for cell in population.cells)
+        population = Population(config, dataset, pixel_scorer(dataset))
+        assert all(cell.state.to_json() == {} for cell in population.cells)
         told = [report.details for _ in range(4) for report in population.play()]
         return told, population.parcels()
 
@@ -472,7 +474,7 @@ def test_mixture_weights_do_not_survive_into_the_next_experiment() -> None:
 def test_mixture_weights_start_uniform() -> None:
     config = tiny_config(method={"name": "cellular", "mixture_scale": 0.0})
     dataset = tiny_dataset()
-    population = Population(config, dataset, pixel_judge(dataset))
+    population = Population(config, dataset, pixel_scorer(dataset))
     mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
     assert list(mixture.weights.values()) == pytest.approx([1 / 3] * 3)
     for report in population.play():
@@ -518,7 +520,7 @@ def test_mixture_sums_to_one_when_neighbours_leave_and_come() -> None:
         training={"batches_per_round": 1},
     )
     dataset = tiny_dataset()
-    population = Population(config, dataset, pixel_judge(dataset))
+    population = Population(config, dataset, pixel_scorer(dataset))
     scorer = population.cells[0].scorer
     sizes = []
     for _ in range(6):
@@ -540,7 +542,7 @@ def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> 
     grid = {"shape": "3x3", "schedule": schedule}
     config = tiny_config(grid=grid, training={"batches_per_round": 1})
     dataset = tiny_dataset()
-    population = Population(config, dataset, pixel_judge(dataset))
+    population = Population(config, dataset, pixel_scorer(dataset))
     for members in (5, 5, 9):
         reports = population.play()
         mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)

@@ -8,7 +8,7 @@ import pytest
 
 from remuda import load
 from remuda.config import load_config
-from remuda.gan.cell import lineage, lineages_met
+from remuda.methods import lineage, lineages_met
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.runs.store import RunFolder

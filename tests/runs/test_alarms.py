@@ -96,7 +96,7 @@ def test_the_words_carry_the_figures_and_an_advice() -> None:
     batches=st.integers(0, 10**7),
     diverged=st.booleans(),
     loss=st.floats(),
-    objective=st.sampled_from(OBJECTIVES),
+    objective=st.sampled_from(sorted(OBJECTIVES)),
     classes=st.none() | st.integers(0, 100),
     real=st.none() | st.integers(0, 100),
     duplicates=st.none() | st.floats(0, 1),

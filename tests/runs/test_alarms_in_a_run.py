@@ -20,7 +20,8 @@ UNLUCKY = 1  # the cell that diverges, in every round from the second
 
 
 def diverge() -> None:
-    from remuda.gan.cell import Cell, Gan
+    from remuda.gan.cell import Cell
+    from remuda.gan.learner import Gan
 
     def spoil(cell: Cell, gan: Gan, *_: object) -> None:
         if cell.index == UNLUCKY and cell.round >= 2:

@@ -11,8 +11,8 @@ import torch
 
 from remuda.config import load_config
 from remuda.errors import ConfigError, DamagedError
-from remuda.gan.cell import lineage, lineages_met, role_tensors
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, role_tensors
+from remuda.methods import lineage, lineages_met
 from remuda.parallel import training
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, write_data

@@ -15,7 +15,6 @@ from remuda.analysis.population import held_out
 from remuda.config import Config
 from remuda.data import load_dataset
 from remuda.errors import ConfigError
-from remuda.gan.networks import label_count
 from remuda.metrics import evenly_spaced
 from remuda.metrics.ais import (
     AisSettings,
@@ -153,7 +152,7 @@ def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:
     found = []
     for member, network in zip(ensemble.members, ensemble.networks(), strict=True):
         own = ensemble.network_of(member)
-        if label_count(own):
+        if own.num_classes:
             raise ConfigError(
                 "ais: these generators are told labels, so their likelihood is that of items with "
                 "labels; allowed: runs with network.condition=none, one GAN per label among them"

@@ -13,9 +13,8 @@ from remuda.config import AnyNetwork, Config, DataSettings
 from remuda.config.root import DeviceSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
-from remuda.gan.cell import Cell, lineage
-from remuda.gan.networks import draw_noise, label_count
-from remuda.methods import all_met, build_method, linked_cells
+from remuda.gan.networks import draw_noise
+from remuda.methods import all_met, build_method, lineage, linked_cells
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream
@@ -69,7 +68,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
             f"{path}: has no complete checkpoint, so there is no population to ask yet; "
             f"`remuda resume {path}` trains on"
         )
-    if label_count(config.network):
+    if config.network.num_classes:
         raise ConfigError(
             f"{path}: its networks are told labels, and judges are not; "
             "allowed: runs with network.condition=none"
@@ -80,7 +79,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     met = all_met(parcels, method)
     members = []
     for index in range(config.cells):
-        cell = Cell(index, config, dataset, method.view(dataset, index), scorer=None)
+        cell = method.cell(index, dataset, method.view(dataset, index), None)
         try:
             cell.restore(parcels[index])
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:

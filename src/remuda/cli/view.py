@@ -253,9 +253,9 @@ _COLUMNS = (
     _Column("loss D", lambda report: _figure(report.losses.discriminator)),
     _Column("fitness G", _fitness("generator"), NARROW),
     _Column("fitness D", _fitness("discriminator"), NARROW),
-    _Column("lr G", lambda report: f"{report.genes['lr_generator']:.1e}", NARROW),
-    _Column("lr D", lambda report: f"{report.genes['lr_discriminator']:.1e}", NARROW),
-    _Column("loss gene", lambda report: str(report.genes["loss"]), side="left"),
+    _Column("lr G", lambda report: f"{report.genes.lr_generator:.1e}", NARROW),
+    _Column("lr D", lambda report: f"{report.genes.lr_discriminator:.1e}", NARROW),
+    _Column("loss gene", lambda report: str(report.genes.loss), side="left"),
     _Column("", lambda report: _figure(report.score, 1)),
     _Column("classes", lambda report: _figure(report.classes, 0), _WIDE),
 )

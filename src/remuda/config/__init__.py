@@ -22,7 +22,7 @@ from remuda.config.networks import (
     GranSettings,
     MlpSettings,
 )
-from remuda.config.root import Config, DataSettings, ScoreSettings
+from remuda.config.root import Config, DataSettings, DeviceSettings, ScoreSettings
 from remuda.config.training import TrainingSettings
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Config",
     "DataSettings",
     "DcganSettings",
+    "DeviceSettings",
     "GapSettings",
     "GranSettings",
     "IndependentSettings",

@@ -36,6 +36,10 @@ class MlpSettings(Settings):
     spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
 
     @property
+    def num_classes(self) -> int:
+        return 0
+
+    @property
     def noise_size(self) -> int:
         """Numbers drawn from the prior for one item."""
         return self.latent
@@ -49,6 +53,10 @@ class DcganSettings(Settings):
     prior: Prior = Field("gaussian", description=PRIOR_HELP)
     width: int = Field(64, ge=1, description="channels of the widest-resolution layer")
     spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def num_classes(self) -> int:
+        return 0
 
     @property
     def noise_size(self) -> int:
@@ -74,6 +82,10 @@ class GranSettings(Settings):
         64, ge=1, description="width of the DCGAN discriminator, with which it can be swapped"
     )
     spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    @property
+    def num_classes(self) -> int:
+        return 0
 
     @property
     def noise_size(self) -> int:
@@ -103,7 +115,7 @@ class LabelledSettings(Settings):
         return self
 
     @property
-    def told(self) -> int:
+    def num_classes(self) -> int:
         """How many labels the networks can be told; 0 if they are told none."""
         return self.classes or 0
 

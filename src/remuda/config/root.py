@@ -305,7 +305,7 @@ class Config(Settings):
 
     def _check_condition(self) -> None:
         networks = [self.network_of(cell) for cell in range(max(1, len(self.members)))]
-        if not any(isinstance(one, LabelledSettings) and one.told for one in networks):
+        if not any(isinstance(one, LabelledSettings) and one.num_classes for one in networks):
             return
         if self.method.name != "independent":
             raise ValueError(

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from remuda.config.base import Settings
 from remuda.config.networks import PRIOR_HELP, NetworkSettings, Prior
+from remuda.config.objectives import PENALTIES, PenaltyFacts
 
 Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
 Augmentation = Literal["translation", "cutout", "colour"]
@@ -66,6 +67,15 @@ class TrainingSettings(Settings):
     gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
 
     _noise = field_validator("input_noise")(_check_steps)
+
+    @property
+    def penalties(self) -> tuple[PenaltyFacts, ...]:
+        """Those that apply."""
+        return tuple(facts for facts in PENALTIES.values() if facts.applies(self))
+
+    @property
+    def clips_weights(self) -> bool:
+        return self.objective == "wasserstein" and self.lipschitz == "clip"
 
     def noise_in(self, round: int, rounds: int) -> float:
         """Standard deviation of the input noise in this one of so many rounds."""

@@ -1,8 +1,8 @@
 """Where the two networks of a cell live, and every transfer between them.
 
 The articles on class-parallel training give a process two devices, one per network. Random numbers
-are always drawn on the processor and parcels always leave from it, so what a cell draws and
-publishes does not depend on its devices.
+are always drawn on the CPU and parcels always leave from it, so what a cell draws and publishes
+does not depend on its devices.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from remuda.config.root import DeviceSettings
+from remuda.config import DeviceSettings
 from remuda.errors import ConfigError
+from remuda.gan.networks import discriminate, generate
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Devices:
 
     @classmethod
     def of(cls, settings: DeviceSettings) -> Devices:
-        """Those that are configured, if they are here."""
+        """The configured devices, if this machine has them."""
         return cls(
             _found("generator", settings.generator), _found("discriminator", settings.discriminator)
         )
@@ -37,8 +38,20 @@ class Devices:
         return tensor.to(self.discriminator)
 
     def to_cpu(self, tensor: Tensor) -> Tensor:
-        """To the processor, where samples are scored and parcels are made."""
+        """Samples are scored and parcels are made on the CPU."""
         return tensor.to("cpu")
+
+    def generate(self, network: nn.Module, noise: Tensor, labels: Tensor | None) -> Tensor:
+        """A generator's items, on the discriminator's device."""
+        there = None if labels is None else self.to_generator(labels)
+        return self.to_discriminator(generate(network, self.to_generator(noise), there))
+
+    def discriminate(
+        self, network: nn.Module, items: Tensor, labels: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """A discriminator's logits, and its class losses if it is an auxiliary classifier."""
+        there = None if labels is None else self.to_discriminator(labels)
+        return discriminate(network, self.to_discriminator(items), there)
 
 
 def _found(role: str, name: str) -> torch.device:

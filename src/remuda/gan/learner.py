@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from remuda.config import TrainingSettings
+from remuda.gan.objectives import find_objective
+from remuda.gan.parcels import strip_prefix
 
-# What an optimiser remembers of every parameter, beside how often it has stepped.
+# What an optimiser remembers of every parameter, beside its step count.
 MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}
+# What is done to a network after every step of its optimiser.
+AfterStep = Callable[[nn.Module], None]
 
 
 class Learner:
-    """A network with its optimiser and its genes (learning rate, loss): what evolution works on."""
+    """A network with its optimiser and its genes: the learning rate and the objective."""
 
-    def __init__(self, network: nn.Module, settings: TrainingSettings):
+    def __init__(
+        self, network: nn.Module, settings: TrainingSettings, after_step: Sequence[AfterStep] = ()
+    ) -> None:
         self.network = network
         self.settings = settings
-        self.loss: str = settings.objective
+        self.after_step = tuple(after_step)
+        self.objective = find_objective(settings.objective)
         self.optimizer = _optimizer(network, settings)
 
     @property
@@ -33,8 +41,8 @@ class Learner:
 
     def clone(self) -> Learner:
         """An independent copy: weights, buffers, optimiser state and genes."""
-        twin = Learner(copy.deepcopy(self.network), self.settings)
-        twin.learning_rate, twin.loss = self.learning_rate, self.loss
+        twin = Learner(copy.deepcopy(self.network), self.settings, self.after_step)
+        twin.learning_rate, twin.objective = self.learning_rate, self.objective
         twin.restore(self.tensors())
         return twin
 
@@ -47,6 +55,8 @@ class Learner:
         if self.settings.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
         self.optimizer.step()
+        for change in self.after_step:
+            change(self.network)
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, buffers and moments by name. Live references: copy before publishing."""
@@ -54,7 +64,7 @@ class Learner:
         return {**weights, **self.moments()}
 
     def moments(self) -> dict[str, Tensor]:
-        """What the optimiser remembers, by name; nothing before its first step."""
+        """The optimiser's state, by name; empty before its first step."""
         return {
             f"{self.settings.optimiser}.{key}.{name}": value
             for name, parameter in self.network.named_parameters()
@@ -62,7 +72,7 @@ class Learner:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over weights, buffers and moments; the learning rate stays what it is."""
+        """Take over weights, buffers and moments; the learning rate stays."""
         self.network.load_state_dict(strip_prefix("network.", tensors))
         self.optimizer.state.clear()
         kind = self.settings.optimiser
@@ -77,17 +87,28 @@ class Learner:
                 self.optimizer.state[parameter] = state
 
     def is_finite(self) -> bool:
-        """Whether it can train on: weights, buffers and moments overflow each on their own."""
+        """Whether it can go on: weights, buffers and moments can each overflow on their own."""
         return all(bool(value.isfinite().all()) for value in self.tensors().values())
 
 
-def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those tensors whose names start so, named by the rest."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
+@dataclass
+class Gan:
+    """A generator and a discriminator with the cell they come from."""
+
+    cell: int
+    generator: Learner
+    discriminator: Learner
+
+    def clone(self) -> Gan:
+        return Gan(self.cell, self.generator.clone(), self.discriminator.clone())
+
+    def is_finite(self) -> bool:
+        return self.generator.is_finite() and self.discriminator.is_finite()
+
+    @property
+    def roles(self) -> tuple[tuple[str, Learner], tuple[str, Learner]]:
+        """Both learners with the names that parcels and events know them by."""
+        return ("generator", self.generator), ("discriminator", self.discriminator)
 
 
 def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

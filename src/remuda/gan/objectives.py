@@ -1,120 +1,129 @@
-"""The adversarial losses, as pure functions of logits, and what keeps a critic Lipschitz.
+"""The adversarial objectives, one small class each: what either network minimises.
 
-Every loss is a mean over the batch and is to be minimised. Nothing here takes the logarithm of a
-sigmoid: log D is -softplus(-logit) and log(1 - D) is -softplus(logit), finite at any logit.
+Losses are means over the batch, given logits. Nothing here takes the logarithm of a sigmoid: log D
+is -softplus(-logit) and log(1 - D) is -softplus(logit), finite at any logit. An objective's facts
+for the settings are in `config/objectives.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
-OBJECTIVES: tuple[str, ...] = (
-    "minimax",
-    "heuristic",
-    "least_squares",
-    "wasserstein",
-    "relativistic",
-)
 
-Network = Callable[[Tensor], Tensor]
+class Objective(ABC):
+    """The two losses of a game."""
+
+    name: ClassVar[str]
+    # Whether the generator's loss also needs the logits of real items.
+    needs_real: ClassVar[bool] = False
+
+    @abstractmethod
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a generator minimises, given the logits of its items."""
+
+    @abstractmethod
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        """What a discriminator (or critic) minimises, given its logits of real and fake items."""
 
 
-def generator_loss(name: str, fake: Tensor, real: Tensor | None = None) -> Tensor:
-    """What a generator minimises, given the logits of its items (and of real ones if needed)."""
-    if name == "minimax":  # ½ E log(1 - D)
+class CrossEntropy(Objective):
+    """The discriminator's side of the original GAN (Goodfellow et al. 2014)."""
+
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        """-½ E log D(x) - ½ E log(1 - D(G(z)))."""
+        return 0.5 * (softplus(-real).mean() + softplus(fake).mean())
+
+
+class Minimax(CrossEntropy):
+    """The generator minimises ½ E log(1 - D(G(z))), which saturates."""
+
+    name = "minimax"
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
         return -0.5 * softplus(fake).mean()
-    if name == "heuristic":  # -½ E log D
+
+
+class Heuristic(CrossEntropy):
+    """The generator minimises -½ E log D(G(z)), which does not saturate."""
+
+    name = "heuristic"
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
         return 0.5 * softplus(-fake).mean()
-    if name == "least_squares":
-        # E (D - 1)² with D a probability, as in Mustangs and E-GAN, not the raw output of LSGAN:
-        # one discriminator judges learners that train with different losses.
+
+
+class LeastSquares(Objective):
+    """Squared errors of probabilities, as in Mustangs and E-GAN.
+
+    LSGAN uses the raw output instead; but here one discriminator rates generators that train with
+    different objectives.
+    """
+
+    name = "least_squares"
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
+        """E (D(G(z)) - 1)²."""
         return torch.sigmoid(-fake).square().mean()
-    if name == "wasserstein":
+
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        """½ E (D(x) - 1)² + ½ E D(G(z))²."""
+        return 0.5 * (torch.sigmoid(-real).square().mean() + torch.sigmoid(fake).square().mean())
+
+
+class Wasserstein(Objective):
+    """The distance that a Lipschitz critic measures (Arjovsky et al. 2017)."""
+
+    name = "wasserstein"
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
         return -fake.mean()
-    if name == "relativistic":
+
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        return fake.mean() - real.mean()
+
+
+class Relativistic(Objective):
+    """How much more real a real item looks than a fake one (Jolicoeur-Martineau 2018), in pairs."""
+
+    name = "relativistic"
+    needs_real = True
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
         if real is None:
             raise ValueError("the relativistic generator loss needs the logits of real items")
-        _check_paired(real, fake)
+        check_paired(real, fake)
         return softplus(real - fake).mean()
-    raise _unknown(name)
 
-
-def discriminator_loss(name: str, real: Tensor, fake: Tensor) -> Tensor:
-    """What a discriminator (or critic) minimises, given its logits of real and made items."""
-    if name in ("minimax", "heuristic"):  # -½ E log D(x) - ½ E log(1 - D(G(z)))
-        return 0.5 * (softplus(-real).mean() + softplus(fake).mean())
-    if name == "least_squares":  # ½ E (D(x) - 1)² + ½ E D(G(z))²
-        return 0.5 * (torch.sigmoid(-real).square().mean() + torch.sigmoid(fake).square().mean())
-    if name == "wasserstein":
-        return fake.mean() - real.mean()
-    if name == "relativistic":
-        _check_paired(real, fake)
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        check_paired(real, fake)
         return softplus(fake - real).mean()
-    raise _unknown(name)
 
 
-def needs_real(name: str) -> bool:
-    """Whether the generator's loss also needs the logits of real items."""
+OBJECTIVES: dict[str, Objective] = {
+    "minimax": Minimax(),
+    "heuristic": Heuristic(),
+    "least_squares": LeastSquares(),
+    "wasserstein": Wasserstein(),
+    "relativistic": Relativistic(),
+}
+
+
+def find_objective(name: str) -> Objective:
+    """The objective of this name; ValueError if there is none."""
     if name not in OBJECTIVES:
-        raise _unknown(name)
-    return name == "relativistic"
+        raise ValueError(f"unknown objective {name!r}; allowed: {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[name]
 
 
-def gradient_penalty(critic: Network, real: Tensor, fake: Tensor, rng: torch.Generator) -> Tensor:
-    """WGAN-GP (Gulrajani et al., 2017): pulls the critic's slope between real and made to one.
-
-    The penalty is per item, so it means nothing for a critic with batch norm, which mixes them.
-    """
-    _check_paired(real, fake)
-    one_each = (len(real), *(1,) * (real.dim() - 1))
-    share = torch.rand(one_each, generator=rng, dtype=real.dtype, device=rng.device)
-    between = fake.detach().lerp(real.detach(), share.to(real.device))
-    slope: Tensor = torch.linalg.vector_norm(_input_gradient(critic, between), dim=1)
-    return (slope - 1).square().mean()
-
-
-def r1_r2(discriminator: Network, real: Tensor, fake: Tensor) -> Tensor:
-    """Zero-centred penalties on real and made items (Huang et al., 2024); the caller weighs them.
-
-    ½ (E ‖∇D(x)‖² + E ‖∇D(G(z))‖²)
-    """
-    on_real = _input_gradient(discriminator, real).square().sum(dim=1).mean()
-    on_fake = _input_gradient(discriminator, fake).square().sum(dim=1).mean()
-    return 0.5 * (on_real + on_fake)
-
-
-@torch.no_grad()
-def clip_weights(network: nn.Module, bound: float) -> None:
-    """The original WGAN's Lipschitz mechanism: every weight and bias back into [-bound, bound].
-
-    But for batch norm's: scaled to a hundredth layer by layer, what a critic of several such layers
-    says no longer reaches the generator.
-    """
-    for layer in network.modules():
-        if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            for parameter in layer.parameters(recurse=False):
-                parameter.clamp_(-bound, bound)
-
-
-def _input_gradient(network: Network, items: Tensor) -> Tensor:
-    """(n, size of an item): the gradient of each logit by its own item, itself differentiable."""
-    items = items.detach().requires_grad_()  # so that no penalty trains the generator
-    (gradient,) = torch.autograd.grad(network(items).sum(), items, create_graph=True)
-    return gradient.flatten(1)
-
-
-def _check_paired(real: Tensor, fake: Tensor) -> None:
-    # Without this, (n,) against (n, 1) or (1,) would broadcast into a loss over wrong pairs.
+def check_paired(real: Tensor, fake: Tensor) -> None:
+    """Refuse shapes that would broadcast: (n,) against (n, 1) is a loss over the wrong pairs."""
     if real.shape != fake.shape:
         raise ValueError(
             f"real and fake come in pairs, not in shapes {tuple(real.shape)} and "
             f"{tuple(fake.shape)}"
         )
-
-
-def _unknown(name: str) -> ValueError:
-    return ValueError(f"unknown objective {name!r}; allowed: {', '.join(OBJECTIVES)}")

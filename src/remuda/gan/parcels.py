@@ -14,6 +14,11 @@ import safetensors.torch
 from torch import Tensor
 
 from remuda.files import to_json
+from remuda.metrics import Assessment
+
+# What the names of some of a parcel's tensors start with.
+ASSESSMENT = "assessment."
+GENERATOR = "generator.network."
 
 
 class ParcelError(ValueError):
@@ -82,3 +87,28 @@ def _parcel(rest: str, tensors: Mapping[str, Tensor]) -> Parcel:
     if not isinstance(cell, int) or not isinstance(round, int) or not isinstance(meta, dict):
         raise ParcelError("its cell, round or meta is of the wrong kind")
     return Parcel(cell, round, tensors, meta)
+
+
+def parcel_assessment(parcel: Parcel) -> Assessment | None:
+    """The scores that travel with a parcel, if its cell was scored."""
+    tensors = strip_prefix(ASSESSMENT, parcel.tensors)
+    return Assessment.from_tensors(tensors) if tensors else None
+
+
+def role_tensors(parcel: Parcel, role: str) -> dict[str, Tensor]:
+    """What `Learner.restore` takes, of a parcel's generator or discriminator."""
+    return strip_prefix(f"{role}.", parcel.tensors)
+
+
+def network_weights(parcel: Parcel, role: str) -> dict[str, Tensor]:
+    """The state dict of a parcel's generator or discriminator."""
+    return strip_prefix(f"{role}.network.", parcel.tensors)
+
+
+def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with the prefix, named by the rest."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from remuda.config import Config
 from remuda.data import Dataset
-from remuda.methods.base import Method, Mixture, RoundReport
+from remuda.methods.base import METHODS, Genes, Method, Mixture, RoundReport, build_method
 from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
-from remuda.methods.lineage import all_met, linked_cells
+from remuda.methods.lineage import all_met, lineage, lineages_met, linked_cells
+from remuda.methods.state import CellState, read_state
 
-METHODS: dict[str, type[Method]] = {
+METHODS |= {
     "cellular": Cellular,
     "class_parallel": ClassParallel,
     "gap": Gap,
@@ -24,18 +25,18 @@ def resolved(config: Config, dataset: Dataset) -> Config:
     return METHODS[config.method.name].resolve(config, dataset)
 
 
-def build_method(config: Config) -> Method:
-    """The method a configuration names."""
-    return METHODS[config.method.name](config, config.grid.build())
-
-
 __all__ = [
     "METHODS",
+    "CellState",
+    "Genes",
     "Method",
     "Mixture",
     "RoundReport",
     "all_met",
     "build_method",
+    "lineage",
+    "lineages_met",
     "linked_cells",
+    "read_state",
     "resolved",
 ]

@@ -1,7 +1,8 @@
-"""What a method is: the answers to four questions about a cell.
+"""What a method is: a few answers about a cell.
 
-Which data does it see, whose parcels does it read in a round, what does it do with them, and which
-generators make the ensemble at the end. A method knows nothing of processes or messages.
+Which data does it see (`view`), whose parcels does it read in a round (`peers`), who plays whom
+(`adapt`), who stays (`settle`), and which generators make the ensemble at the end (`ensemble`). A
+method knows nothing of processes or messages; what all methods do alike in a round is in `advance`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from torch import Tensor
 
@@ -19,10 +20,24 @@ from remuda.clock import Clock
 from remuda.config import Config
 from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset, view_indices
-from remuda.gan.cell import Cell, Gan, Losses
+from remuda.gan.cell import Cell
+from remuda.gan.game import Losses, Rivals
+from remuda.gan.learner import Gan
 from remuda.gan.networks import check_shape
 from remuda.gan.parcels import Parcel
+from remuda.methods.state import CellState
 from remuda.metrics import MixtureScore, Scorer
+
+Details = dict[str, Any]  # what an event says beyond what all methods report
+
+
+@dataclass(frozen=True)
+class Genes:
+    """What evolution works on, as events show it."""
+
+    lr_generator: float
+    lr_discriminator: float
+    loss: str  # the generator's objective
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,7 @@ class RoundReport:
     round: int
     losses: Losses
     seconds: Mapping[str, float]
-    genes: Mapping[str, Any]
+    genes: Genes
     score: float | None
     classes: int | None
     duplicates: float | None
@@ -48,11 +63,12 @@ class RoundReport:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RoundReport:
-        """The inverse of `to_json`; a loss that was no number comes as null."""
+        """The inverse of `to_json`; a loss that was NaN comes as null."""
         losses: dict[str, Any] = {
             name: math.nan if value is None else value for name, value in values["losses"].items()
         }
-        return cls(**{**values, "losses": Losses(**losses)})
+        genes = Genes(**values["genes"])
+        return cls(**{**values, "losses": Losses(**losses), "genes": genes})
 
 
 @dataclass(frozen=True)
@@ -64,9 +80,21 @@ class Mixture:
     reason: str
 
 
+@dataclass(frozen=True)
+class Match:
+    """Who trains in a round, and whom they may play beside each other."""
+
+    gan: Gan
+    rivals: Rivals = Rivals()  # noqa: RUF009 - frozen
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Method(ABC):
     """One way to train a population. Peers are a pure function of the round, so all sides agree."""
 
+    settings: Any  # a method declares its own settings class
+    # What its cells remember from round to round.
+    state: type[CellState] = CellState
     # Whether every cell belongs to a label, which its parcel then says.
     labelled: ClassVar[bool] = False
     # Whether a cell that sees less than a batch trains with what there is.
@@ -74,23 +102,28 @@ class Method(ABC):
     # Whether a round needs its peers' parcels of exactly the round before, whatever the exchange:
     # who takes a network must be the one whose own is taken.
     exact_peers: bool = False
-    # Whether cells remember the discriminators that their generators met. Where they do not,
-    # whoever had to do with whom at all counts as having met.
+    # Whether cells remember the discriminators that their generators met. Where they do not, all
+    # cells that are linked at all count as having met.
     remembers_met: ClassVar[bool] = False
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         self.config = config
         self.grid = grid
+        self.settings = config.method
 
     @classmethod
     def resolve(cls, config: Config, dataset: Dataset) -> Config:  # noqa: ARG003 - for others
-        """The configuration with all that follows from the data filled in."""
+        """The configuration with everything that follows from the data filled in."""
         return config
 
-    def view(self, dataset: Dataset, cell: int) -> Tensor:
-        """Indices of the data this cell trains on."""
-        config = self.config
-        return view_indices(config.data, dataset, seed=config.seed, cell=cell, cells=config.cells)
+    @classmethod
+    def among_replicas(cls, config: Config, grid: GridSchedule, labels: int) -> Method:  # noqa: ARG003
+        """The method as it works among the replicas of each label; `grid` links just those."""
+        return cls(config, grid)
+
+    def cell(self, index: int, dataset: Dataset, view: Tensor, scorer: Scorer | None) -> Cell:
+        """A new cell that trains by this method."""
+        return Cell(index, self.config, dataset, view, scorer, self.state())
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse, before anything is written, networks that cannot make or swap such items."""
@@ -103,43 +136,76 @@ class Method(ABC):
         counts = dataset.labels.bincount(minlength=len(dataset.label_names))
         return [float(count) for count in counts]
 
+    # -------------------------------------------------------------------------- the answers
+
+    def view(self, dataset: Dataset, cell: int) -> Tensor:
+        """Indices of the data this cell trains on."""
+        config = self.config
+        return view_indices(config.data, dataset, seed=config.seed, cell=cell, cells=config.cells)
+
     @abstractmethod
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
         """The other cells whose parcels of round - 1 this cell reads in this round."""
 
     @abstractmethod
-    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
-        """Take the cell through the round it is in, given its peers' parcels in order."""
+    def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Match:
+        """Who trains in this round and against whom, given the peers' parcels in order."""
+
+    def settle(self, cell: Cell, match: Match, *, diverged: bool, clock: Clock) -> Details:
+        """Who is the cell's GAN after training: by default what trained, unless it diverged."""
+        if not diverged:
+            cell.gan = match.gan
+        return {}
+
+    def weigh(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Details:
+        """Adjust mixture weights now that the cell is scored, for methods that keep any."""
+        return {}
 
     @abstractmethod
     def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         """Reduce the final parcels of all cells to a mixture of generators."""
 
+    # -------------------------------------------------------------------------- a round
 
-def report(
-    cell: Cell, losses: Losses, clock: Clock, *, diverged: bool, details: Mapping[str, Any]
-) -> RoundReport:
-    """The report of the round a cell has just finished."""
-    gan, found = cell.gan, cell.assessment
-    with clock.routine("assess"):
-        costs = cell.discriminator_costs()
-    return RoundReport(
-        cell=cell.index,
-        round=cell.round,
-        losses=losses,
-        seconds=clock.seconds(),
-        genes=genes(gan),
-        score=found.score if found else None,
-        classes=found.classes if found else None,
-        duplicates=found.duplicates if found else None,
-        diverged=diverged,
-        details={**details, **({"cost": costs} if costs else {})},
-    )
+    @final
+    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+        """Take the cell through the round it is in."""
+        match = self.adapt(cell, parcels, clock)
+        with clock.routine("train"):
+            losses = cell.train(match.gan, match.rivals)
+        diverged = not match.gan.is_finite()
+        details = {
+            **match.details,
+            **self.settle(cell, match, diverged=diverged, clock=clock),
+        }
+        with clock.routine("assess"):
+            found = cell.assess()
+        details |= self.weigh(cell, parcels, clock)
+        with clock.routine("assess"):
+            costs = cell.discriminator_costs()
+        return RoundReport(
+            cell=cell.index,
+            round=cell.round,
+            losses=losses,
+            seconds=clock.seconds(),
+            genes=Genes(
+                cell.gan.generator.learning_rate,
+                cell.gan.discriminator.learning_rate,
+                cell.gan.generator.objective.name,
+            ),
+            score=found.score if found else None,
+            # The samples of a single label show a single class: that is no sign of a collapse.
+            classes=found.classes if found and not self.labelled else None,
+            duplicates=found.duplicates if found else None,
+            diverged=diverged,
+            details={**details, **({"cost": costs} if costs else {})},
+        )
 
 
-def genes(gan: Gan) -> dict[str, Any]:
-    return {
-        "lr_generator": gan.generator.learning_rate,
-        "lr_discriminator": gan.discriminator.learning_rate,
-        "loss": gan.generator.loss,
-    }
+# The methods by name; `methods/__init__.py` fills it.
+METHODS: dict[str, type[Method]] = {}
+
+
+def build_method(config: Config) -> Method:
+    """The method a configuration names."""
+    return METHODS[config.method.name](config, config.grid.build())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 
 from remuda.clock import Clock
-from remuda.config import CellularSettings, Config
-from remuda.config.geometry import GridSchedule
-from remuda.gan.cell import Cell, Gan, Rivals, parcel_assessment
-from remuda.gan.learner import Learner
-from remuda.gan.objectives import discriminator_loss, generator_loss, needs_real
-from remuda.gan.parcels import Parcel
-from remuda.methods.base import Method, Mixture, RoundReport, report
+from remuda.config import CellularSettings
+from remuda.gan.cell import Cell
+from remuda.gan.game import Rivals
+from remuda.gan.learner import Gan, Learner
+from remuda.gan.objectives import Objective, find_objective
+from remuda.gan.parcels import Parcel, parcel_assessment
+from remuda.methods.base import Details, Match, Method, Mixture
+from remuda.methods.state import CellState
 from remuda.metrics import Assessment, Scorer
 
 # A mutated learning rate never falls below this: a network that cannot learn is a dead place.
@@ -45,62 +46,60 @@ SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
+@dataclass
+class CellularState(CellState):
+    """A cell's mixture weights, by member, and the fitness of its generator."""
+
+    mixture: dict[str, float] = field(default_factory=dict)
+    fitness: float | None = None  # None before the first round, or where it is not finite
+
+
+@dataclass(frozen=True)
+class Offspring(Match):
+    """The clones that train, with the sub-population they come from."""
+
+    population: Sequence[Gan] = ()
+    fitnesses: FitnessTable | None = None
+
+
 class Cellular(Method):
     """Neighbours' centres are parents, opponents and fellow members of the mixture."""
 
-    def __init__(self, config: Config, grid: GridSchedule) -> None:
-        super().__init__(config, grid)
-        assert isinstance(config.method, CellularSettings)
-        self.settings = config.method
+    settings: CellularSettings
+
+    state = CellularState
 
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
         return self.grid.at(round).neighbours(cell) if self.settings.communication else ()
 
-    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+    def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Offspring:
+        """Steps 1 to 4."""
         with clock.routine("gather"):
             population = [cell.gan, *(cell.host(parcel) for parcel in parcels)]
         with clock.routine("update_genomes"):
-            fitnesses = FitnessTable(
-                cell, population, self.settings, self.config.training.objective
-            )
+            objective = find_objective(self.settings.fitness_loss or cell.training.objective)
+            fitnesses = FitnessTable(cell, population, objective, self.settings.fitness)
             parents = self._select(cell, fitnesses)
-            offspring = Gan(
-                cell.index,
-                population[parents.generator].generator.clone(),
-                population[parents.discriminator].discriminator.clone(),
-            )
+            generator = population[parents.generator].generator.clone()
+            discriminator = population[parents.discriminator].discriminator.clone()
+            offspring = Gan(cell.index, generator, discriminator)
         with clock.routine("mutate"):
             mutations = self._mutate(cell, offspring)
-        with clock.routine("train"):
-            rivals = self.settings.opponents == "subpopulation"
-            losses = cell.train(offspring, _frozen(population[1:] if rivals else []))
-        with clock.routine("update_genomes"):
-            fitness = fitnesses.of_offspring(offspring)
-            centre = self._replace(cell, population, fitnesses, offspring, fitness)
-        with clock.routine("assess"):
-            cell.assess()
-        with clock.routine("mixture"):
-            mixture = self._evolve_mixture(cell, parcels)
+        rivals = population[1:] if self.settings.opponents == "subpopulation" else []
         details = {
             "parents": {
                 "generator": population[parents.generator].cell,
                 "discriminator": population[parents.discriminator].cell,
             },
             "mutations": mutations,
-            "fitness": {"generator": fitness.generator, "discriminator": fitness.discriminator},
-            "centre": centre,
-            "mixture": mixture,
         }
-        diverged = not offspring.is_finite()
-        return report(cell, losses, clock, diverged=diverged, details=details)
-
-    # -------------------------------------------------------------------------- steps 3 to 7
+        return Offspring(offspring, _frozen(rivals), details, population, fitnesses)
 
     def _select(self, cell: Cell, fitnesses: FitnessTable) -> Places:
         """Step 3: the fitter of a few members drawn at random, for either role."""
         if not self.settings.selection:
             return Places(0, 0)
-        rng = cell.choices("tournament")
+        rng = cell.streams.choices("tournament")
         size = min(self.settings.tournament_size, len(fitnesses.generators))
         picks = [rng.choice(len(fitnesses.generators), size, replace=False) for _ in range(2)]
         return Places(
@@ -109,53 +108,47 @@ class Cellular(Method):
         )
 
     def _mutate(self, cell: Cell, offspring: Gan) -> dict[str, Any]:
-        """Step 4: a Gaussian step of each learning rate, and a fresh draw of the loss."""
+        """Step 4: a Gaussian step of each learning rate, and a fresh draw of the objective."""
         settings = self.settings
         if not settings.mutation:
             return {}
-        rng = cell.choices("mutation")
+        rng = cell.streams.choices("mutation")
         done: dict[str, Any] = {}
-        for role, learner in (
-            ("generator", offspring.generator),
-            ("discriminator", offspring.discriminator),
-        ):
+        for role, learner in offspring.roles:
             chance, step = rng.random(), rng.normal(0.0, settings.mutation_rate)
             if chance < settings.mutation_probability:
                 before = learner.learning_rate
                 learner.learning_rate = max(SMALLEST_LEARNING_RATE, before + step)
                 done[f"lr_{role}"] = [before, learner.learning_rate]
         if settings.losses:
-            before_loss = offspring.generator.loss
-            offspring.generator.loss = str(rng.choice(settings.losses))
-            done["loss"] = [before_loss, offspring.generator.loss]
+            old = offspring.generator.objective
+            offspring.generator.objective = find_objective(str(rng.choice(settings.losses)))
+            done["loss"] = [old.name, offspring.generator.objective.name]
         return done
 
-    def _replace(
-        self,
-        cell: Cell,
-        population: Sequence[Gan],
-        fitnesses: FitnessTable,
-        offspring: Gan,
-        fitness: Fitness,
-    ) -> dict[str, Any]:
+    def settle(self, cell: Cell, match: Match, *, diverged: bool, clock: Clock) -> Details:
         """Step 6: for either role, who is the centre now, and was the offspring accepted."""
-        # If either clone diverged, what the other learnt against it is worth nothing either.
-        usable = offspring.is_finite()
-        generator = self._survivor(
-            [gan.generator for gan in population],
-            fitnesses.generators,
-            offspring.generator if usable else None,
-            fitness.generator,
-        )
-        discriminator = self._survivor(
-            [gan.discriminator for gan in population],
-            fitnesses.discriminators,
-            offspring.discriminator if usable else None,
-            fitness.discriminator,
-        )
-        cell.gan = Gan(cell.index, generator.learner, discriminator.learner)
-        cell.memory["fitness"] = generator.fitness if math.isfinite(generator.fitness) else None
-        return {
+        assert isinstance(match, Offspring)
+        assert match.fitnesses is not None
+        population, fitnesses = match.population, match.fitnesses
+        with clock.routine("update_genomes"):
+            fitness = fitnesses.of_offspring(match.gan)
+            # If either clone diverged, what the other learnt against it is worthless too.
+            generator = self._survivor(
+                [gan.generator for gan in population],
+                fitnesses.generators,
+                None if diverged else match.gan.generator,
+                fitness.generator,
+            )
+            discriminator = self._survivor(
+                [gan.discriminator for gan in population],
+                fitnesses.discriminators,
+                None if diverged else match.gan.discriminator,
+                fitness.discriminator,
+            )
+            cell.gan = Gan(cell.index, generator.learner, discriminator.learner)
+        _state(cell).fitness = generator.fitness if math.isfinite(generator.fitness) else None
+        centre = {
             role: {
                 "from": "offspring" if winner.place is None else population[winner.place].cell,
                 "replaced_worst": winner.replaced_worst,
@@ -163,6 +156,8 @@ class Cellular(Method):
             }
             for role, winner in (("generator", generator), ("discriminator", discriminator))
         }
+        reached = {"generator": fitness.generator, "discriminator": fitness.discriminator}
+        return {"fitness": reached, "centre": centre}
 
     def _survivor(
         self,
@@ -180,24 +175,23 @@ class Cellular(Method):
         place = 0 if comma else best
         return Survivor(members[place], fitnesses[place], place, replaced_worst)
 
-    def _evolve_mixture(self, cell: Cell, parcels: Sequence[Parcel]) -> dict[str, Any]:
+    def weigh(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Details:
         """Step 7: a (1+1)-ES on the weights of the neighbourhood's generators."""
-        members = [cell.index, *(parcel.cell for parcel in parcels)]
-        weights = carried_weights(cell.memory.get("mixture", {}), members)
-        found = [cell.assessment, *(parcel_assessment(parcel) for parcel in parcels)]
-        assessed = [part for part in found if part is not None]
-        changed = False
-        if cell.scorer is not None and len(assessed) == len(members) > 1:
-            candidate = mutated_weights(
-                weights, self.settings.mixture_scale, cell.choices("mixture")
-            )
-            before = cell.scorer.mixture(assessed, weights)
-            changed = cell.scorer.mixture(assessed, candidate).loss < before.loss
-            weights = candidate if changed else weights
-        cell.memory["mixture"] = {
-            str(member): weight for member, weight in zip(members, weights, strict=True)
-        }
-        return {"weights": cell.memory["mixture"], "changed": changed}
+        with clock.routine("mixture"):
+            members = [cell.index, *(parcel.cell for parcel in parcels)]
+            weights = carried_weights(_state(cell).mixture, members)
+            found = [cell.assessment, *(parcel_assessment(parcel) for parcel in parcels)]
+            assessed = [part for part in found if part is not None]
+            changed = False
+            if cell.scorer is not None and len(assessed) == len(members) > 1:
+                rng = cell.streams.choices("mixture")
+                candidate = mutated_weights(weights, self.settings.mixture_scale, rng)
+                before = cell.scorer.mixture(assessed, weights)
+                changed = cell.scorer.mixture(assessed, candidate).loss < before.loss
+                weights = candidate if changed else weights
+            mixture = {str(one): weight for one, weight in zip(members, weights, strict=True)}
+            _state(cell).mixture = mixture
+        return {"mixture": {"weights": mixture, "changed": changed}}
 
     # -------------------------------------------------------------------------- the result
 
@@ -205,9 +199,10 @@ class Cellular(Method):
         """The neighbourhood mixture with the best score, made of the cells' latest generators."""
         mixtures = []
         for cell, parcel in sorted(parcels.items()):
+            state = CellularState.from_json(parcel.meta["memory"])
             grid = self.grid.at(parcel.round)  # the one its mixture weights were evolved on
             members = grid.subpopulation(cell) if self.settings.communication else (cell,)
-            weights = carried_weights(parcel.meta["memory"].get("mixture", {}), members)
+            weights = carried_weights(state.mixture, members)
             found = [parcel_assessment(parcels[member]) for member in members]
             assessed: list[Assessment] = [part for part in found if part is not None]
             score = None
@@ -215,12 +210,16 @@ class Cellular(Method):
                 score = scorer.mixture(assessed, weights)
                 rank, by = score.loss, "score"
             else:
-                fitness = parcel.meta["memory"].get("fitness")
-                rank, by = (math.inf if fitness is None else fitness), "fitness"
+                rank, by = (math.inf if state.fitness is None else state.fitness), "fitness"
             reason = f"the neighbourhood of cell {cell} has the best {by}"
             mixture = Mixture(dict(zip(members, weights, strict=True)), score, reason)
             mixtures.append((rank, cell, mixture))
         return min(mixtures, key=lambda entry: entry[:2])[2]
+
+
+def _state(cell: Cell) -> CellularState:
+    assert isinstance(cell.state, CellularState)
+    return cell.state
 
 
 @dataclass(frozen=True)
@@ -250,22 +249,23 @@ class Survivor:
 
 
 class FitnessTable:
-    """Step 2: every generator against every discriminator, on one batch, under one loss.
+    """Step 2: every generator against every discriminator, on one batch, under one objective.
 
-    The offspring is judged later against the same opponents on the same batch, so all its
+    The offspring is evaluated later against the same opponents on the same batch, so that all
     fitnesses can be compared.
     """
 
     def __init__(
-        self, cell: Cell, population: Sequence[Gan], settings: CellularSettings, objective: str
+        self, cell: Cell, population: Sequence[Gan], objective: Objective, summary: str
     ) -> None:
-        self._loss = settings.fitness_loss or objective
-        self._summary = SUMMARIES[settings.fitness]
-        self._real = cell.real_batch("evaluation-batch")
+        self._objective = objective
+        self._summary = SUMMARIES[summary]
+        self._devices = cell.devices
+        self._real, self._labels = cell.real_batch("evaluation-batch")
         self._noise = cell.noise_batch("evaluation-noise")
-        self._scorers = [gan.discriminator for gan in population]
+        self._discriminators = [gan.discriminator for gan in population]
         self._fakes = [self._sample(gan.generator) for gan in population]
-        table = [self._scorer(scorer, self._fakes) for scorer in self._scorers]
+        table = [self._losses(one, self._fakes) for one in self._discriminators]
         self.discriminators = [self._aggregate([pair[1] for pair in row]) for row in table]
         self.generators = [
             self._aggregate([row[place][0] for row in table]) for place in range(len(population))
@@ -273,34 +273,29 @@ class FitnessTable:
 
     def of_offspring(self, offspring: Gan) -> Fitness:
         fake = self._sample(offspring.generator)
-        against_judges = [self._scorer(scorer, [fake])[0][0] for scorer in self._scorers]
-        against_fakes = [pair[1] for pair in self._scorer(offspring.discriminator, self._fakes)]
-        return Fitness(self._aggregate(against_judges), self._aggregate(against_fakes))
+        of_generator = [self._losses(one, [fake])[0][0] for one in self._discriminators]
+        of_discriminator = [pair[1] for pair in self._losses(offspring.discriminator, self._fakes)]
+        return Fitness(self._aggregate(of_generator), self._aggregate(of_discriminator))
 
     def _sample(self, generator: Learner) -> Tensor:
+        """Fakes with the labels of the real batch, where the networks use labels."""
         with torch.no_grad():
-            samples: Tensor = generator.network.eval()(self._noise)
-        return samples
+            return self._devices.generate(generator.network.eval(), self._noise, self._labels)
 
-    def _scorer(self, scorer: Learner, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
+    def _losses(self, learner: Learner, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
         """(generator's loss, discriminator's loss) for each set of fakes.
 
-        In eval mode: otherwise the batch that is judged would change the score.
+        In eval mode: otherwise a logit would depend on the rest of the batch.
         """
-        network = scorer.network.eval()
+        network, objective = learner.network.eval(), self._objective
         with torch.no_grad():
-            real = network(self._real)
+            real, _ = self._devices.discriminate(network, self._real, self._labels)
             pairs = []
             for fake in fakes:
-                logits = network(fake)
-                pairs.append(
-                    (
-                        float(generator_loss(self._loss, logits, real))
-                        if needs_real(self._loss)
-                        else float(generator_loss(self._loss, logits)),
-                        float(discriminator_loss(self._loss, real, logits)),
-                    )
-                )
+                logits, _ = self._devices.discriminate(network, fake, self._labels)
+                generator_loss = objective.generator_loss(logits, real)
+                discriminator_loss = objective.discriminator_loss(real, logits)
+                pairs.append((float(generator_loss), float(discriminator_loss)))
         return pairs
 
     def _aggregate(self, losses: Sequence[float]) -> float:

@@ -9,7 +9,6 @@ kept.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
@@ -17,18 +16,16 @@ import torch
 from torch import Tensor
 
 from remuda.clock import Clock
-from remuda.config import CellularSettings, ClassParallelSettings, Config, GapSettings
+from remuda.config import ClassParallelSettings, Config
 from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset
 from remuda.errors import ConfigError, DataError
-from remuda.gan.cell import Cell, parcel_assessment
-from remuda.gan.parcels import Parcel
-from remuda.methods.base import Method, Mixture, RoundReport
-from remuda.methods.cellular import Cellular
-from remuda.methods.gap import Gap, matching
+from remuda.gan.cell import Cell
+from remuda.gan.parcels import Parcel, parcel_assessment
+from remuda.methods.base import METHODS, Details, Match, Method, Mixture
 from remuda.methods.independent import Independent
+from remuda.methods.state import CellState, Label, read_state
 from remuda.metrics import HIGHER_IS_BETTER, Scorer, evenly_spaced
-from remuda.streams import stream_key
 
 # Real images of one label that its samples are compared with.
 REAL_SAMPLES = 2000
@@ -37,16 +34,17 @@ REAL_SAMPLES = 2000
 class ClassParallel(Method):
     """Cell k trains on label k alone."""
 
+    settings: ClassParallelSettings
+
     labelled = True
     shrinks_batches = True
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
-        assert isinstance(config.method, ClassParallelSettings)
-        self.settings = config.method
         self._labels = config.cells // self.settings.replicas
-        self._within = _within(config, self._labels)
+        self._within = _within(config, self.settings, self._labels)
         self.exact_peers = self._within.exact_peers
+        self.state = self._within.state
         self._scorers: dict[int, Scorer] = {}
 
     @classmethod
@@ -104,15 +102,20 @@ class ClassParallel(Method):
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
         return self._within.peers(cell, round)
 
-    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
-        label = self.label(cell.index)
-        name = cell.dataset.label_names[label]
-        cell.memory["label"] = {"index": label, "items": len(cell.view)}
+    def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Match:
+        assert isinstance(cell.state, CellState)
+        cell.state.label = Label(self.label(cell.index), len(cell.view))
         if cell.scorer is not None:
-            cell.scorer = self._scorer(cell, label)
-        found = self._within.advance(cell, parcels, clock)
-        # One label's samples show one class: that is no sign of a collapse.
-        return dataclasses.replace(found, classes=None, details={"label": name, **found.details})
+            cell.scorer = self._scorer(cell, cell.state.label.index)
+        return self._within.adapt(cell, parcels, clock)
+
+    def settle(self, cell: Cell, match: Match, *, diverged: bool, clock: Clock) -> Details:
+        name = cell.dataset.label_names[self.label(cell.index)]
+        found = self._within.settle(cell, match, diverged=diverged, clock=clock)
+        return {"label": name, **found}
+
+    def weigh(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Details:
+        return self._within.weigh(cell, parcels, clock)
 
     def _scorer(self, cell: Cell, label: int) -> Scorer:
         """Compares with the real images of one label."""
@@ -131,19 +134,20 @@ class ClassParallel(Method):
         scores = {cell: found.score for cell, found in assessed.items() if found is not None}
         scored = len(scores) == len(parcels)
         rows = self._rows(parcels)
-        items = [float(parcels[row[0]].meta["memory"]["label"]["items"]) for row in rows]
+        labels = [read_state(parcels[row[0]]).label for row in rows]
+        items = [float(label.items) for label in labels if label is not None]
         shares = self.settings.prior or items
         weights: dict[int, float] = {}
         for row, share in zip(rows, shares, strict=True):
             kept = [min(row, key=lambda cell: (_or_worst(scores[cell]), cell))] if scored else row
             weights |= {cell: share / sum(shares) / len(kept) for cell in kept}
-        liveness = None
+        score = None
         if scorer is not None and scored:
             parts = [found for cell in weights if (found := assessed[cell]) is not None]
-            liveness = scorer.mixture(parts, list(weights.values()))
+            score = scorer.mixture(parts, list(weights.values()))
         which = "the best generator" if scored and self.settings.replicas > 1 else "the generators"
         origin = "given" if self.settings.prior else "those of the data"
-        return Mixture(weights, liveness, f"{which} of each label, in shares that are {origin}")
+        return Mixture(weights, score, f"{which} of each label, in shares that are {origin}")
 
     def _rows(self, parcels: Mapping[int, Parcel]) -> list[list[int]]:
         """The cells of each label."""
@@ -162,36 +166,16 @@ def _or_worst(score: float) -> float:
     return math.inf if math.isnan(score) else score
 
 
-class GapAmong(Gap):
-    """GAP among the replicas of each label."""
-
-    def __init__(self, config: Config, grid: GridSchedule, labels: int) -> None:
-        super().__init__(config, grid)
-        self._labels = labels
-
-    def peers(self, cell: int, round: int) -> tuple[int, ...]:
-        replica, label = divmod(cell, self._labels)
-        if self.settings.swap == "none" or round == 1:
-            return ()
-        seed = stream_key(self.config.seed, label, 0, "matching-of-a-label")
-        partner = matching(seed, round, self.config.cells // self._labels)[replica]
-        return () if partner is None else (partner * self._labels + label,)
-
-
-def _within(config: Config, labels: int) -> Method:
+def _within(config: Config, settings: ClassParallelSettings, labels: int) -> Method:
     """What a cell does with the other replicas of its label; alone, nothing."""
-    assert isinstance(config.method, ClassParallelSettings)
-    inner = config.method.within
-    rows = config.method.replicas
+    rows = settings.replicas
     table = tuple(
         tuple(row * labels + label for row in range(rows) if row != own)
         for own in range(rows)
         for label in range(labels)
     )
     grid = config.grid.model_copy(update={"neighbourhood": "table", "table": table})
-    chosen = config.model_copy(update={"grid": grid, "method": inner})
-    if isinstance(inner, CellularSettings):
-        return Cellular(chosen, grid.build())
-    if isinstance(inner, GapSettings):
-        return GapAmong(chosen, grid.build(), labels)
-    return Independent(config, grid.build())
+    if settings.within is None:
+        return Independent(config, grid.build())
+    chosen = config.model_copy(update={"grid": grid, "method": settings.within})
+    return METHODS[settings.within.name].among_replicas(chosen, grid.build(), labels)

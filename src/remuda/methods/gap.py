@@ -9,9 +9,10 @@ no generator can settle on the blind spots of one discriminator. In a round a me
    buffers, and the optimiser's moments too where they move with the network;
 3. trains for a round, which is as long as the time between two swaps.
 
-Both of a pair read parcels of the same round, so they end up with each other's network. Nobody
-swaps before the first round. A discriminator has a lineage that goes with it, and a generator
-remembers the lineages it trained against: a scorer it has met is no scorer (see `metrics/gam.py`).
+Both members of a pair read parcels of the same round, so they end up with each other's network.
+Nobody swaps before the first round. A discriminator's lineage goes with it, and a generator
+remembers the lineages it trained against: GAM does not let a discriminator judge a generator it has
+met (see `metrics/gam.py`).
 """
 
 from __future__ import annotations
@@ -23,29 +24,33 @@ from typing import Any
 from torch import nn
 
 from remuda.clock import Clock
-from remuda.config import AnyNetwork, Config, GapSettings
+from remuda.config import Config, GapSettings
 from remuda.config.geometry import GridSchedule
+from remuda.config.networks import AnyNetwork
 from remuda.errors import ConfigError
-from remuda.gan.cell import Cell, Gan, lineage, lineages_met, role_tensors
-from remuda.gan.learner import Learner
+from remuda.gan.cell import Cell
+from remuda.gan.learner import Gan, Learner
 from remuda.gan.networks import discriminator_skeleton
-from remuda.gan.parcels import Parcel
-from remuda.methods.base import Method, Mixture, RoundReport, report
+from remuda.gan.parcels import Parcel, role_tensors
+from remuda.methods.base import Details, Match, Method, Mixture
 from remuda.methods.independent import best_or_all
+from remuda.methods.lineage import lineage, lineages_met
+from remuda.methods.state import CellState
 from remuda.metrics import Scorer
-from remuda.streams import choice_stream
+from remuda.streams import choice_stream, stream_key
 
 
 class Gap(Method):
     """Every member trains its own GAN, with another's discriminator each time."""
 
+    settings: GapSettings
+
     remembers_met = True
     exact_peers = True
 
-    def __init__(self, config: Config, grid: GridSchedule) -> None:
-        super().__init__(config, grid)
-        assert isinstance(config.method, GapSettings)
-        self.settings = config.method
+    @classmethod
+    def among_replicas(cls, config: Config, grid: GridSchedule, labels: int) -> GapAmongReplicas:
+        return GapAmongReplicas(config, grid, labels)
 
     def check(self, shape: tuple[int, ...]) -> None:
         super().check(shape)
@@ -73,24 +78,14 @@ class Gap(Method):
         partner = matching(self.config.seed, round, self.config.cells)[cell]
         return () if partner is None else (partner,)
 
-    def advance(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> RoundReport:
+    def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Match:
+        """Steps 1 and 2."""
         with clock.routine("swap"):
             swap = self._swap(cell, parcels)
-        offspring = cell.gan.clone()
-        with clock.routine("train"):
-            losses = cell.train(offspring)
-        diverged = not offspring.is_finite()
-        if not diverged:
-            cell.gan = offspring
-        own = cell.memory.setdefault("lineage", str(cell.index))
-        cell.memory["met"] = sorted({*cell.memory.get("met", ()), own})
-        with clock.routine("assess"):
-            cell.assess()
-        details = {"swap": swap, "lineage": own, "met": len(cell.memory["met"])}
-        return report(cell, losses, clock, diverged=diverged, details=details)
+        return Match(cell.gan.clone(), details={"swap": swap})
 
     def _swap(self, cell: Cell, parcels: Sequence[Parcel]) -> dict[str, Any] | None:
-        """Adopt the partner's network; without one there, the member keeps its own and says so."""
+        """Adopt the partner's network; a member that cannot keeps its own, and says so."""
         wanted = self.peers(cell.index, cell.round)
         if not wanted:
             return None
@@ -101,19 +96,42 @@ class Gap(Method):
             there = "missing" if parcel is None else f"of round {parcel.round}"
             return {"partner": partner, "kept": True, "why": f"its parcel is {there}"}
         moves = self.settings.optimiser == "moves"
-        gan = cell.gan
+        gan, state = cell.gan, _state(cell)
         if self.settings.swap == "generators":
             generator = adopted(gan.generator, role_tensors(parcel, "generator"), moves=moves)
             cell.gan = Gan(cell.index, generator, gan.discriminator)
-            cell.memory["met"] = sorted(lineages_met(parcel))
+            state.met = sorted(lineages_met(parcel))
         else:
             theirs = adopted(gan.discriminator, role_tensors(parcel, "discriminator"), moves=moves)
             cell.gan = Gan(cell.index, gan.generator, theirs)
-            cell.memory["lineage"] = lineage(parcel)
+            state.lineage = lineage(parcel)
         return {"partner": partner, "kept": False}
+
+    def settle(self, cell: Cell, match: Match, *, diverged: bool, clock: Clock) -> Details:
+        super().settle(cell, match, diverged=diverged, clock=clock)
+        state = _state(cell)
+        state.lineage = own = state.lineage or str(cell.index)
+        state.met = sorted({*(state.met or ()), own})
+        return {"lineage": own, "met": len(state.met)}
 
     def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         return best_or_all(parcels, scorer, self.settings.ensemble)
+
+
+class GapAmongReplicas(Gap):
+    """GAP among the replicas of each label."""
+
+    def __init__(self, config: Config, grid: GridSchedule, labels: int) -> None:
+        super().__init__(config, grid)
+        self._labels = labels
+
+    def peers(self, cell: int, round: int) -> tuple[int, ...]:
+        replica, label = divmod(cell, self._labels)
+        if self.settings.swap == "none" or round == 1:
+            return ()
+        seed = stream_key(self.config.seed, label, 0, "matching-of-a-label")
+        partner = matching(seed, round, self.config.cells // self._labels)[replica]
+        return () if partner is None else (partner * self._labels + label,)
 
 
 @lru_cache(maxsize=8)
@@ -138,6 +156,11 @@ def adopted(own: Learner, tensors: Mapping[str, Any], *, moves: bool) -> Learner
     return newcomer
 
 
+def _state(cell: Cell) -> CellState:
+    assert isinstance(cell.state, CellState)
+    return cell.state
+
+
 Plan = dict[str, Any]
 
 
@@ -153,7 +176,7 @@ def _discriminator_plan(network: AnyNetwork, shape: tuple[int, ...]) -> Plan:
 
 
 def _generator_plan(network: AnyNetwork) -> Plan:
-    """For generators their settings, the prior of their noise included, and not only shapes."""
+    """For generators their settings, including the prior of their noise, not only shapes."""
     plan = network.model_dump()
     for name in ("spectral_norm", "discriminator_width"):
         plan.pop(name, None)

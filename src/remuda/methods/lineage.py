@@ -1,16 +1,35 @@
-"""Who had to do with whom in a population: what decides which discriminator may scorer."""
+"""Who trained against whom in a population: this decides which discriminators may judge in GAM.
+
+A discriminator has a lineage that goes with it from cell to cell, and a generator remembers the
+lineages it trained against.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from remuda.gan.cell import lineage, lineages_met
 from remuda.gan.parcels import Parcel
 from remuda.methods.base import Method
+from remuda.methods.state import read_state
 
 # Peers come from the grid, which changes at known rounds, or from random matchings, which have
-# connected all that they can by then.
+# connected everything they can by then.
 MOST_ROUNDS = 50
+
+
+def lineage(parcel: Parcel) -> str:
+    """The id of a parcel's discriminator, which goes with it from member to member.
+
+    The number of the cell that it began in; if that was in an earlier run, RUN/NUMBER.
+    """
+    found = read_state(parcel).lineage
+    return str(parcel.cell if found is None else found)
+
+
+def lineages_met(parcel: Parcel) -> frozenset[str]:
+    """The discriminators that a parcel's generator has trained against, by their lineages."""
+    met = read_state(parcel).met
+    return frozenset([str(parcel.cell)] if met is None else met)
 
 
 def all_met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozenset[str]]:
@@ -25,10 +44,10 @@ def all_met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozense
 
 
 def linked_cells(method: Method, cells: int, rounds: int) -> Mapping[int, frozenset[int]]:
-    """For every cell, those it may have had to do with, directly or through others.
+    """For every cell, the cells it may have exchanged networks with, directly or through others.
 
     Where cells read each other's parcels, networks wander: a discriminator may be the copy of one
-    that a generator met at a third cell. So whoever is connected at all counts as met.
+    that a generator met at a third cell. So any connection counts as having met.
     """
     groups = {cell: {cell} for cell in range(cells)}
     changes = {start for start, _ in method.grid.changes if start <= rounds}

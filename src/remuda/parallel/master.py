@@ -9,6 +9,7 @@ seed, cell and round, they arrive where the undisturbed run would have.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -345,7 +346,7 @@ class Master:
                 "loss_generator": report.losses.generator,
                 "loss_discriminator": report.losses.discriminator,
                 "images": report.losses.images,
-                **report.genes,
+                **dataclasses.asdict(report.genes),
                 "score": report.score,
                 "classes": report.classes,
                 "duplicates": report.duplicates,
@@ -452,10 +453,7 @@ class Master:
                     continue
                 network = self._config.network_of(parcel.cell)
                 if network not in probes:
-                    view = self._run.views[parcel.cell]
-                    probes[network] = Cell(
-                        parcel.cell, self._config, self._run.dataset, view, scorer=None
-                    )
+                    probes[network] = self._run.cell(parcel.cell, scored=False)
                 probes[network].restore(parcel)
                 self._listen(0.0)  # workers that are never answered would take us for dead
                 missing.remove(parcel.cell)

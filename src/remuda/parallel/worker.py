@@ -218,7 +218,7 @@ class _Task(threading.Thread):
 
     def _cell(self, index: int) -> Cell:
         run = self._run
-        cell = Cell(index, run.config, run.dataset, run.views[index], run.scorer)
+        cell = run.cell(index)
         if self._start_round > 0:
             cell.restore(self._folder.load_cells(self._start_round, [index])[index])
         elif run.config.init_from:

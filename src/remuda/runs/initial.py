@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from remuda.config import AnyNetwork
 from remuda.errors import ConfigError, DamagedError, StoreError
-from remuda.gan.cell import Cell, lineage, role_tensors
-from remuda.gan.parcels import Parcel
-from remuda.methods import all_met, build_method
+from remuda.gan.parcels import Parcel, network_weights
+from remuda.methods import CellState, all_met, build_method, lineage
 from remuda.runs.ensemble import CONFIG_FILE, load_ensemble
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder, initial_file
@@ -99,8 +98,8 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
         yield Start(
             f"{path}:{cell}",
             config.network_of(cell),
-            _weights(parcel, "generator"),
-            _weights(parcel, "discriminator"),
+            network_weights(parcel, "generator"),
+            network_weights(parcel, "discriminator"),
             _qualified(name, lineage(parcel)),
             tuple(sorted(_qualified(name, one) for one in met[cell])),
         )
@@ -133,17 +132,10 @@ def _qualified(run: str, name: str) -> str:
     return name if "/" in name else f"{run}/{name}"
 
 
-def _weights(parcel: Parcel, role: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix("network."): value
-        for name, value in role_tensors(parcel, role).items()
-        if name.startswith("network.")
-    }
-
-
 def _begun(run: Run, number: int, start: Start) -> Parcel:
     """The parcel of round 0 of a cell with these networks, and optimisers that start anew."""
-    cell = Cell(number, run.config, run.dataset, run.views[number], scorer=None)
+    cell = run.cell(number, scored=False)
+    assert isinstance(cell.state, CellState)
     if start.network != cell.network:
         changes = ", ".join(
             f"{name}={value}"
@@ -157,8 +149,8 @@ def _begun(run: Run, number: int, start: Start) -> Parcel:
     _load(start.where, cell.gan.generator.network, start.generator)
     if start.discriminator is not None:
         _load(start.where, cell.gan.discriminator.network, start.discriminator)
-        cell.memory["lineage"] = start.lineage
-    cell.memory["met"] = list(start.met)
+        cell.state.lineage = start.lineage
+    cell.state.met = list(start.met)
     cell.scorer = run.scorer
     cell.assess()
     return cell.parcel()

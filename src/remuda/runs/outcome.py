@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from remuda.files import VERSION, write_atomically
-from remuda.gan.cell import ASSESSMENT, GENERATOR, generator_weights, lineages_met
-from remuda.gan.parcels import Parcel
-from remuda.methods import Mixture, linked_cells
+from remuda.gan.parcels import ASSESSMENT, GENERATOR, Parcel, network_weights
+from remuda.methods import Mixture, lineages_met, linked_cells, read_state
 from remuda.metrics import Coverage, Scores
 from remuda.runs.costs import Costs, acceptance_rate, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
@@ -97,9 +96,9 @@ class Outcome:
                 Member(
                     parcel.cell,
                     mixture.weights[parcel.cell],
-                    generator_weights(parcel),
+                    network_weights(parcel, "generator"),
                     self._config.network_of(parcel.cell),
-                    parcel.meta["memory"].get("label", {}).get("index"),
+                    _label(parcel),
                     self._met(parcel),
                 )
                 for parcel in parcels.values()
@@ -166,3 +165,8 @@ class Outcome:
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
         return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)
+
+
+def _label(parcel: Parcel) -> int | None:
+    label = read_state(parcel).label
+    return None if label is None else label.index

@@ -17,7 +17,7 @@ from remuda.config import Config
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
-from remuda.gan.networks import label_count
+from remuda.gan.cell import Cell
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
     AnyExtractor,
@@ -57,7 +57,7 @@ class Run:
         real_samples: int = REAL_SAMPLES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
-        _check_told(label_count(config.network), dataset)
+        _check_told(config.network.num_classes, dataset)
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
@@ -84,6 +84,11 @@ class Run:
             chosen = seen[evenly_spaced(len(seen), real_samples)]
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, scorer, views)
+
+    def cell(self, index: int, *, scored: bool = True) -> Cell:
+        """A new cell of this run."""
+        scorer = self.scorer if scored else None
+        return self.method.cell(index, self.dataset, self.views[index], scorer)
 
     def score(self, ensemble: Ensemble, samples: int, seed: int) -> Scores | Coverage | None:
         """What can be said of a mixture here: by the scorer, by known modes, or nothing."""
@@ -114,7 +119,7 @@ class Run:
     @property
     def labels(self) -> Labels | None:
         """The labels that samples of this run can be asked for by, in their shares."""
-        dataset, told = self.dataset, label_count(self.config.network)
+        dataset, told = self.dataset, self.config.network.num_classes
         if dataset.labels is None or not (told or self.method.labelled):
             return None
         shares = self.method.label_shares(dataset)

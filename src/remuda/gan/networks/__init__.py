@@ -17,7 +17,6 @@ from remuda.config.networks import (
     ClassDcganSettings,
     DcganSettings,
     GranSettings,
-    LabelledSettings,
     MlpSettings,
     ResnetSettings,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "draw_noise",
     "generate",
     "generator_skeleton",
-    "label_count",
     "set_stream",
 ]
 
@@ -90,11 +88,6 @@ def discriminator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.M
 def check_shape(settings: AnyNetwork, shape: tuple[int, ...]) -> None:
     """Refuse, before anything is built, data that this family of networks cannot make."""
     FAMILIES[type(settings)].check_shape(settings, shape)
-
-
-def label_count(settings: AnyNetwork) -> int:
-    """How many labels the networks are told, 0 if none."""
-    return settings.told if isinstance(settings, LabelledSettings) else 0
 
 
 def draw_noise(settings: AnyNetwork, count: int, rng: torch.Generator) -> Tensor:

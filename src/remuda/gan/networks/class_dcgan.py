@@ -31,7 +31,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     start, wide, narrow = shape[1] // 4, settings.width, max(1, settings.width // 2)
     first = leaky() if settings.first_activation == "leaky_relu" else nn.ReLU(inplace=True)
     body = nn.Sequential(
-        nn.Linear(settings.latent + settings.told, wide * start * start),
+        nn.Linear(settings.latent + settings.num_classes, wide * start * start),
         first,
         nn.Unflatten(1, (wide, start, start)),
         nn.BatchNorm2d(wide),  # the one whose epsilon the tables have right
@@ -45,7 +45,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         nn.Conv2d(narrow, shape[0], 3, padding=1),
         nn.Tanh(),
     )
-    return ConditionalGenerator(body, settings.told) if settings.told else body
+    return ConditionalGenerator(body, settings.num_classes) if settings.num_classes else body
 
 
 def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
@@ -62,7 +62,7 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         side = (side + 1) // 2
     body = nn.Sequential(*layers, nn.Flatten())
     features = widths[-1] * side * side
-    return discriminator_of(body, features, settings.condition, settings.told)
+    return discriminator_of(body, features, settings.condition, settings.num_classes)
 
 
 CLASS_DCGAN = Family(_check_shape, _generator, _discriminator, normal_weights)

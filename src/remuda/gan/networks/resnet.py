@@ -56,7 +56,7 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
     width, count = settings.width, stages(shape[1])
     start = shape[1] >> count
     layers: list[nn.Module] = [
-        nn.Linear(settings.latent + settings.told, width * start * start),
+        nn.Linear(settings.latent + settings.num_classes, width * start * start),
         nn.Unflatten(1, (width, start, start)),
     ]
     for number in range(count):
@@ -65,7 +65,7 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
             layers.append(SelfAttention(width))
     layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
     body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())
-    return ConditionalGenerator(body, settings.told) if settings.told else body
+    return ConditionalGenerator(body, settings.num_classes) if settings.num_classes else body
 
 
 def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
@@ -76,7 +76,7 @@ def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
         if settings.attention and number == 0:
             layers.append(SelfAttention(width))
     body = nn.Sequential(*layers, SumPool())
-    return discriminator_of(body, width, settings.condition, settings.told)
+    return discriminator_of(body, width, settings.condition, settings.num_classes)
 
 
 RESNET = Family[ResnetSettings](

@@ -1,0 +1,221 @@
+"""One round of the game between a generator and a discriminator.
+
+A `Game` holds everything a round draws, adds and checks besides the two networks: which batches,
+which opponents, noise, labels, augmentation and penalties. `Cell.train` is then the loop of the
+papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from remuda.config import TrainingSettings
+from remuda.config.networks import AnyNetwork
+from remuda.data import Dataset
+from remuda.errors import ConfigError
+from remuda.gan.augment import augmented
+from remuda.gan.devices import Devices
+from remuda.gan.learner import Gan
+from remuda.gan.networks import draw_noise, set_stream
+from remuda.gan.penalties import PENALTIES
+from remuda.streams import Streams
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean losses over the batches of a round, each under the objective it was trained with."""
+
+    generator: float
+    discriminator: float
+    batches: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Frozen networks of other cells that may stand in as opponents, batch by batch."""
+
+    generators: Sequence[nn.Module] = ()
+    discriminators: Sequence[nn.Module] = ()
+
+
+@dataclass(frozen=True)
+class InputNoise:
+    """Gaussian noise on everything a discriminator sees; with sigma 0 nothing is even drawn."""
+
+    sigma: float
+    rng: torch.Generator
+
+    def __call__(self, items: Tensor) -> Tensor:
+        if self.sigma == 0:
+            return items
+        noise = torch.randn(items.shape, generator=self.rng).to(items.device)
+        return items + self.sigma * noise
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Real items, as the discriminator sees them, with their labels where the networks use any."""
+
+    number: int  # within the round
+    real: Tensor
+    labels: Tensor | None
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What a round is played with: a cell's data and settings, and how far its run is."""
+
+    network: AnyNetwork
+    training: TrainingSettings
+    devices: Devices
+    dataset: Dataset
+    streams: Streams
+    batches: Tensor  # (batches, batch size) indices of items
+    earlier: int  # batches of earlier rounds
+    input_noise: float
+
+
+class Game:
+    """The losses of either network, batch by batch."""
+
+    def __init__(self, gan: Gan, rivals: Rivals, plan: RoundPlan) -> None:
+        self._gan = gan
+        self._plan = plan
+        self._generators = [gan.generator.network, *rivals.generators]
+        self._discriminators = [gan.discriminator.network, *rivals.discriminators]
+        streams = plan.streams
+        self._draws = streams.choices("opponents").integers(
+            [len(self._generators), len(self._discriminators)], size=(len(plan.batches), 2)
+        )
+        self._noise = streams.tensors("training-noise")
+        self._penalty_noise = streams.tensors("gradient-penalty")
+        self._add_noise = InputNoise(plan.input_noise, streams.tensors("input-noise"))
+        self._augment = _augmentation(plan)
+        self._mixes_items = has_batch_norm(gan.discriminator.network)
+        self._losses: dict[str, list[Tensor]] = {"generator": [], "discriminator": []}
+
+    def __enter__(self) -> Self:
+        self._gan.generator.network.train()
+        self._gan.discriminator.network.train()
+        set_stream(self._gan.discriminator.network, self._plan.streams.tensors("dropout"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_stream(self._gan.discriminator.network, None)
+
+    def __len__(self) -> int:
+        return len(self._plan.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        plan = self._plan
+        for number, picked in enumerate(plan.batches):
+            items = plan.dataset.items.index_select(0, picked)
+            real = self._add_noise(plan.devices.to_discriminator(items))
+            yield Batch(number, real, labels_of(plan.network, plan.dataset, picked))
+
+    # -------------------------------------------------------------------------- discriminator
+
+    def discriminator_plays(self, batch: Batch) -> bool:
+        return batch.number % (self._plan.training.skip_n_disc_steps + 1) == 0
+
+    def discriminator_loss(self, batch: Batch) -> Tensor:
+        """Against the partner or a rival; no gradient reaches who made the fakes."""
+        with torch.no_grad():
+            fake = self._generate(self._generators[self._draws[batch.number, 0]], batch)
+        real, fake = self._augment(batch.real), self._augment(fake)
+        learner, training = self._gan.discriminator, self._plan.training
+        real_logits, fake_logits, class_loss = self._discriminate_both(real, fake, batch.labels)
+        loss = learner.objective.discriminator_loss(real_logits, fake_logits)
+        if class_loss is not None:  # AC-GAN: of real and fake images alike
+            loss = loss + class_loss
+
+        def logits(items: Tensor) -> Tensor:
+            return self._plan.devices.discriminate(learner.network, items, batch.labels)[0]
+
+        for facts in training.penalties:
+            penalty = PENALTIES[facts.name](logits, real, fake, self._penalty_noise)
+            loss = loss + facts.weight(training) * penalty
+        self._losses["discriminator"].append(loss.detach())
+        return loss
+
+    def _discriminate_both(
+        self, real: Tensor, fake: Tensor, labels: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Logits of real and fake: in one pass, unless batch statistics would mix the two.
+
+        With an auxiliary classifier, also its mean loss over both.
+        """
+        network, devices = self._gan.discriminator.network, self._plan.devices
+        if self._mixes_items:
+            parts = [devices.discriminate(network, items, labels) for items in (real, fake)]
+            losses = [loss for _, loss in parts if loss is not None]
+            class_loss = torch.cat(losses).mean() if losses else None
+            return parts[0][0], parts[1][0], class_loss
+        both = None if labels is None else torch.cat((labels, labels))
+        logits, losses_of_both = devices.discriminate(network, torch.cat((real, fake)), both)
+        class_loss = None if losses_of_both is None else losses_of_both.mean()
+        return logits[: len(real)], logits[len(real) :], class_loss
+
+    # -------------------------------------------------------------------------- generator
+
+    def generator_plays(self, batch: Batch) -> bool:
+        return (self._plan.earlier + batch.number + 1) % self._plan.training.n_critic == 0
+
+    def generator_loss(self, batch: Batch) -> Tensor:
+        """Against the partner or a rival."""
+        learner, devices = self._gan.generator, self._plan.devices
+        opponent = self._discriminators[self._draws[batch.number, 1]]
+        fake = self._augment(self._generate(learner.network, batch))
+        fake_logits, class_loss = devices.discriminate(opponent, fake, batch.labels)
+        real_logits = None
+        if learner.objective.needs_real:
+            with torch.no_grad():
+                real = self._augment(batch.real)
+                real_logits, _ = devices.discriminate(opponent, real, batch.labels)
+        loss = learner.objective.generator_loss(fake_logits, real_logits)
+        if class_loss is not None:
+            loss = loss + class_loss.mean()
+        self._losses["generator"].append(loss.detach())
+        return loss
+
+    def _generate(self, network: nn.Module, batch: Batch) -> Tensor:
+        noise = draw_noise(self._plan.network, len(batch.real), self._noise)
+        return self._add_noise(self._plan.devices.generate(network, noise, batch.labels))
+
+    # -------------------------------------------------------------------------- result
+
+    def losses(self) -> Losses:
+        means = {role: _mean(losses) for role, losses in self._losses.items()}
+        return Losses(**means, batches=len(self), images=self._plan.batches.numel())
+
+
+def labels_of(network: AnyNetwork, dataset: Dataset, picked: Tensor) -> Tensor | None:
+    """The labels of these items, where the networks are conditioned on them."""
+    if not network.num_classes or dataset.labels is None:
+        return None
+    return dataset.labels.index_select(0, picked)
+
+
+def has_batch_norm(network: nn.Module) -> bool:
+    """Whether an item's logit depends on the other items of its batch."""
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules())
+
+
+def _augmentation(plan: RoundPlan) -> Callable[[Tensor], Tensor]:
+    """What happens to every image before a discriminator sees it while training."""
+    kinds, stream = plan.training.augment, plan.streams.tensors("augment")
+    if kinds and not plan.dataset.is_images:
+        raise ConfigError(
+            f"training.augment={list(kinds)}: {plan.dataset.name} holds no images; allowed: []"
+        )
+    return lambda images: augmented(images, kinds, stream)
+
+
+def _mean(losses: Sequence[Tensor]) -> float:
+    return float(torch.stack(list(losses)).mean()) if losses else float("nan")

@@ -1,0 +1,59 @@
+"""What a method remembers of a cell from round to round, and how it is saved and read."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from remuda.gan.parcels import Parcel
+
+
+@dataclass(frozen=True)
+class Label:
+    """The one label that a cell sees."""
+
+    index: int
+    items: int  # of this label in the data
+
+
+@dataclass
+class CellState:
+    """What every method keeps; a method with more to remember adds fields in a subclass.
+
+    In a parcel's meta it is plain JSON, in which a field that still has its default is left out.
+    """
+
+    # The discriminator's lineage, where it is not simply the cell's own number: see lineage.py.
+    lineage: str | None = None
+    # The lineages of the discriminators that the generator trained against.
+    met: list[str] | None = None
+    label: Label | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, copied."""
+        defaults = type(self)()
+        return {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if value != getattr(defaults, name)
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; what another method left behind is ignored."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        own = {name: value for name, value in values.items() if name in known}
+        state = cls(**copy.deepcopy(own))
+        if state.label is not None:
+            state.label = Label(**values["label"])
+        if state.met is not None:
+            state.met = [str(lineage) for lineage in state.met]
+        return state
+
+
+def read_state(parcel: Parcel) -> CellState:
+    """What any method's parcel says of its cell."""
+    return CellState.from_json(parcel.meta["memory"])
