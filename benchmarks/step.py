@@ -26,7 +26,7 @@ Product = tuple[int, int, int]  # rows, inner, columns
 
 
 def linear_sizes(config: Config, items: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    hidden = list(config.network.hidden)  # type: ignore[union-attr]
+    hidden = list(config.network.hidden)  # type: ignore[attr-defined]
     generator = [config.network.latent, *hidden, items]
     discriminator = [items, *reversed(hidden), 1]
     return (

@@ -77,7 +77,7 @@ def test_members_come_back_from_what_is_printed(tmp_path: Any) -> None:
         ),
         (
             {"training": {"input_noise": [[0.5, 0.1], [0.25, 0.3]]}},
-            "the steps must end later and later",
+            "each step must end later than the one before",
         ),
         ({"training": {"input_noise": [[1.5, 0.1]]}}, "training.input_noise[0]"),
         (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data import Dataset, load_dataset
 
 Bytes = npt.NDArray[np.uint8]

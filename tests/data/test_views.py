@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data import Dataset, dataset_from_array, view_indices
 from remuda.errors import ConfigError, DataError
 

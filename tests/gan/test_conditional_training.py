@@ -53,12 +53,15 @@ def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"network": told("projection")}, r"allowed: network.condition=none, or method=indep"),
+        (
+            {"method": "class_parallel", "network": told("projection")},
+            "allowed: network.condition=none, or another method",
+        ),
         ({**ALONE, "network": told("projection", None)}, "allowed: none and null, or a condition"),
         ({**ALONE, "network": told("none", 2)}, "network.classes=2; allowed"),
         (
             {**ALONE, "network": told("auxiliary"), "data": {"validation": 5}},
-            "held-out items have no labels",
+            "held-out items are used without their labels",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.config.networks import ClassDcganSettings, LabelledSettings, ResnetSettings
+from remuda.config.networks import ClassDcganSettings, ResnetSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks import (
     build_discriminator,
@@ -232,4 +232,4 @@ def test_dropout_draws_from_its_stream_alone() -> None:
 def test_a_condition_and_the_number_of_labels_go_together() -> None:
     for wrong in ({"condition": "projection"}, {"classes": 10}):
         with pytest.raises(ValueError, match=r"network\.condition=.* does not go with"):
-            LabelledSettings(**wrong)
+            settings("class_dcgan", **wrong)

@@ -197,7 +197,10 @@ def test_data_without_labels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"method": class_parallel(within={"name": "gap"})}, "allowed: method.replicas from 2 on"),
+        (
+            {"method": class_parallel(within={"name": "gap"})},
+            "allowed: method.replicas of at least",
+        ),
         ({"data": {"view": "share"}}, r"data.view=share: .* allowed: all"),
         ({"grid": {"schedule": [{"round": 2, "neighbourhood": "ring"}]}}, "follows from the label"),
         ({"method": class_parallel(prior=[1, -1])}, r"method.*prior.*1"),

@@ -346,7 +346,7 @@ def test_a_round_length_that_disagrees_with_swap_every_is_refused() -> None:
             gap(2, method={"swap_every": 0.5}, training={"batches_per_round": 3}), tiny_dataset()
         )
     assert str(caught.value) == (
-        "training.batches_per_round=3: method.swap_every=0.5 of the 4 batches of an epoch are 2; "
+        "training.batches_per_round=3: method.swap_every=0.5 of an epoch of 4 batches is 2; "
         "allowed: 2, or null in either"
     )
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import f_oneway
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data import load_dataset
 from remuda.errors import DataError
 from remuda.metrics import Anova, anova

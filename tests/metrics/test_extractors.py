@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from remuda.config.root import ScoreSettings
+from remuda.config import ScoreSettings
 from remuda.errors import ConfigError, StoreError
 from remuda.metrics import extractor_for, load_extractor
 from remuda.metrics.classifier import (

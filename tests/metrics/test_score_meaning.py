@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data import Dataset, load_dataset
 from remuda.metrics import (
     METRICS,

@@ -296,11 +296,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "extra setting": (
         described(lambda d: d["network"].update(hook="os.system")),
-        "config.json: network.mlp.hook='os.system' is not valid",
+        "config.json: network.hook='os.system' is not valid",
     ),
     "bad setting": (
         described(lambda d: d["network"].update(latent=-1)),
-        "config.json: network.mlp.latent=-1 is not valid",
+        "config.json: network.latent=-1 is not valid",
     ),
     "huge network": (  # of terabytes: refused before anything is made of that size
         described(lambda d: d["network"].update(hidden=[2_000_000, 2_000_000])),

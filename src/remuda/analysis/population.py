@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from remuda.config import AnyNetwork, Config, DataSettings
-from remuda.config.root import DeviceSettings
+from remuda.config import AnyNetwork, Config, DataSettings, DeviceSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise

@@ -1,12 +1,12 @@
 """Typed settings: the schema, the presets, and loading with helpful errors."""
 
+from remuda.config.data import DataSettings
+from remuda.config.explain import suggest
 from remuda.config.load import (
     DEFAULT_PRESET,
     load_config,
     preset_names,
     preset_summary,
-    render,
-    suggest,
     validate,
 )
 from remuda.config.methods import (
@@ -14,6 +14,7 @@ from remuda.config.methods import (
     ClassParallelSettings,
     GapSettings,
     IndependentSettings,
+    MethodSettings,
 )
 from remuda.config.networks import (
     AnyNetwork,
@@ -21,12 +22,21 @@ from remuda.config.networks import (
     DcganSettings,
     GranSettings,
     MlpSettings,
+    NetworkSettings,
+    ResnetSettings,
 )
-from remuda.config.root import Config, DataSettings, DeviceSettings, ScoreSettings
+from remuda.config.objectives import OBJECTIVES, PENALTIES, ObjectiveFacts, PenaltyFacts
+from remuda.config.render import render
+from remuda.config.root import Config
+from remuda.config.run import DeviceSettings
+from remuda.config.score import METRICS, MetricFacts, ScoreSettings
 from remuda.config.training import TrainingSettings
 
 __all__ = [
     "DEFAULT_PRESET",
+    "METRICS",
+    "OBJECTIVES",
+    "PENALTIES",
     "AnyNetwork",
     "CellularSettings",
     "ClassDcganSettings",
@@ -38,7 +48,13 @@ __all__ = [
     "GapSettings",
     "GranSettings",
     "IndependentSettings",
+    "MethodSettings",
+    "MetricFacts",
     "MlpSettings",
+    "NetworkSettings",
+    "ObjectiveFacts",
+    "PenaltyFacts",
+    "ResnetSettings",
     "ScoreSettings",
     "TrainingSettings",
     "load_config",

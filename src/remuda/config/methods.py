@@ -1,18 +1,59 @@
-"""Settings of the methods, one class each."""
+"""Settings of the methods, one class each, with what each requires of a configuration."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from remuda.config.base import Settings
-from remuda.config.training import Objective
+from remuda.config.base import Variant
+from remuda.config.data import DataSettings
+from remuda.config.grid import GridSettings
+from remuda.config.networks import NetworkSettings
+from remuda.config.objectives import OBJECTIVES, LossGene, Objective
+from remuda.config.training import TrainingSettings
+from remuda.errors import ConfigError
 
-LossGene = Literal["minimax", "heuristic", "least_squares", "relativistic"]
+
+class RunPlan(Protocol):
+    """What a method's settings may ask about the rest of the configuration."""
+
+    @property
+    def data(self) -> DataSettings: ...
+    @property
+    def training(self) -> TrainingSettings: ...
+    @property
+    def grid(self) -> GridSettings: ...
+    @property
+    def networks(self) -> Sequence[NetworkSettings]: ...
 
 
-class CellularSettings(Settings):
+class MethodSettings(Variant):
+    """What all methods have in common, and what other rooms ask about any of them."""
+
+    tag: ClassVar = "name"
+    # Whether the data decide how many cells there are, so that grid.shape is only a placeholder.
+    cells_follow_from_data: ClassVar[bool] = False
+
+    name: str
+
+    def check(self, plan: RunPlan) -> None:
+        """Refuse, with a ValueError, a configuration the method cannot run with."""
+
+    def round_batches(self, epoch: int, given: int | None) -> int:
+        """Batches per round, given those of an epoch and `training.batches_per_round`."""
+        return given or epoch
+
+
+class InnerMethodSettings(MethodSettings):
+    """Base of the methods that `class_parallel` can use within a label, among its replicas."""
+
+    def check_replicas(self, plan: RunPlan, replicas: int) -> None:
+        """Refuse, with a ValueError, what the method cannot do with this many replicas."""
+
+
+class CellularSettings(InnerMethodSettings):
     """Cellular coevolution: Lipizzaner, and Mustangs' loss gene."""
 
     name: Literal["cellular"] = Field(
@@ -24,24 +65,26 @@ class CellularSettings(Settings):
     )
     opponents: Literal["subpopulation", "partner"] = Field(
         "subpopulation",
-        description="whom a clone plays, batch by batch: any member of the sub-population (the "
-        "cell's own place held by the other clone), or only the other clone",
+        description="who a clone plays in each batch: any member of the sub-population (with the "
+        "other clone in the cell's own place), or only the other clone",
     )
-    tournament_size: int = Field(2, ge=1, description="members of the neighbourhood compared")
+    tournament_size: int = Field(
+        2, ge=1, description="members of the neighbourhood compared in a tournament"
+    )
     fitness: Literal["mean", "worst", "best"] = Field(
-        "mean", description="fitness over the opponents; lower is fitter"
+        "mean", description="how fitness is taken over the opponents; lower is fitter"
     )
     fitness_loss: Objective | None = Field(
-        None, description="the one loss fitness is compared under; null is training.objective"
+        None, description="the loss that fitness is compared under; null is training.objective"
     )
     replacement: Literal["elitist", "comma"] = Field(
         "elitist",
         description="elitist: the fittest of neighbourhood and offspring becomes the centre; "
         "comma: the offspring always does",
     )
-    mutation: bool = Field(True, description="false: no learning-rate and no loss mutation")
+    mutation: bool = Field(True, description="false: neither learning rate nor loss mutates")
     mutation_probability: float = Field(
-        0.5, ge=0, le=1, description="chance that a learning rate mutates in a round"
+        0.5, ge=0, le=1, description="probability that a learning rate mutates in a round"
     )
     mutation_rate: float = Field(
         1e-4, ge=0, description="standard deviation of the learning-rate step"
@@ -55,8 +98,55 @@ class CellularSettings(Settings):
         0.01, ge=0, description="standard deviation of the mixture-weight mutation; 0 turns it off"
     )
 
+    def check(self, plan: RunPlan) -> None:
+        self._check_tournament(plan.grid)
+        self._check_losses(plan.training)
+        for number, network in enumerate(plan.networks):
+            if network != plan.networks[0]:
+                raise ValueError(
+                    f"members[{number}]: its networks differ from those of members[0], and under "
+                    "method=cellular cells breed with their neighbours; allowed: equal networks, "
+                    "or method=gap"
+                )
 
-class IndependentSettings(Settings):
+    def check_replicas(self, plan: RunPlan, replicas: int) -> None:
+        self._check_losses(plan.training, "method.within")
+        if self.tournament_size > replicas:
+            raise ValueError(
+                f"method.within.tournament_size={self.tournament_size} is larger than "
+                f"method.replicas={replicas}; allowed: 1 to {replicas}"
+            )
+
+    def _check_tournament(self, settings: GridSettings) -> None:
+        if not (self.selection and self.communication):
+            return
+        for grid in settings.build().grids:
+            smallest = min(len(grid.subpopulation(cell)) for cell in range(grid.cells))
+            if self.tournament_size > smallest:
+                raise ValueError(
+                    f"method.tournament_size={self.tournament_size} is larger than the "
+                    f"neighbourhood of {smallest} on a {grid.rows}x{grid.columns} "
+                    f"{grid.neighbourhood} grid; allowed: 1 to {smallest}, or method=independent"
+                )
+
+    def _check_losses(self, training: TrainingSettings, section: str = "method") -> None:
+        """All losses in play must suit one discriminator; a critic suits its own only."""
+        objective = training.objective
+        fitness_loss = self.fitness_loss or objective
+        if OBJECTIVES[objective].is_critic and self.losses:
+            raise ValueError(
+                f"{section}.losses={list(self.losses)} does not go with "
+                f"training.objective={objective}, whose critic is not a classifier; allowed: []"
+            )
+        critics = [name for name in (objective, fitness_loss) if OBJECTIVES[name].is_critic]
+        if critics and fitness_loss != objective:
+            raise ValueError(
+                f"{section}.fitness_loss={fitness_loss} does not go with training.objective="
+                f"{objective}; allowed: null (the objective itself)"
+            )
+
+
+class IndependentSettings(MethodSettings):
     """Isolated GANs."""
 
     name: Literal["independent"] = Field(
@@ -67,18 +157,18 @@ class IndependentSettings(Settings):
     )
 
 
-class GapSettings(Settings):
+class GapSettings(InnerMethodSettings):
     """Generative adversarial parallelization: GANs that swap discriminators."""
 
     name: Literal["gap"] = Field("gap", description="GANs that swap discriminators at random (GAP)")
     swap: Literal["discriminators", "generators", "none"] = Field(
-        "discriminators", description="what two matched members give each other; none never swaps"
+        "discriminators", description="what two matched members swap; none never swaps"
     )
     swap_every: float | None = Field(
         None,
         gt=0,
-        description="epochs between swaps, which makes a round so long; null: rounds are as long "
-        "as training.batches_per_round says, and members swap before each but the first",
+        description="epochs between swaps, which sets the length of a round; null: rounds have the "
+        "length that training.batches_per_round says, with a swap before each but the first",
     )
     optimiser: Literal["stays", "moves"] = Field(
         "stays", description="whether its moments stay with the member or move with the network"
@@ -87,21 +177,34 @@ class GapSettings(Settings):
         "best", description="the best-scoring GAN alone, or all of them with equal weights"
     )
 
+    def round_batches(self, epoch: int, given: int | None) -> int:
+        if self.swap_every is None:
+            return super().round_batches(epoch, given)
+        wanted = max(1, round(self.swap_every * epoch))
+        if given not in (None, wanted):
+            raise ConfigError(
+                f"training.batches_per_round={given}: method.swap_every={self.swap_every} of an "
+                f"epoch of {epoch} batches is {wanted}; allowed: {wanted}, or null in either"
+            )
+        return wanted
 
-class ClassParallelSettings(Settings):
+
+class ClassParallelSettings(MethodSettings):
     """One GAN per label."""
 
+    cells_follow_from_data: ClassVar[bool] = True
+
     name: Literal["class_parallel"] = Field(
-        "class_parallel", description="one GAN per label, side by side; the grid follows from them"
+        "class_parallel", description="one GAN per label, side by side; the labels decide the grid"
     )
     prior: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None,
         min_length=1,
-        description="p(y), in the order of the labels: how often each label is drawn; null is as "
-        "often as in the data",
+        description="p(y), in the order of the labels: how often each label is drawn; null: as "
+        "often as it occurs in the data",
     )
     replicas: int = Field(1, ge=1, description="GANs per label, of which the best is kept")
-    within: Annotated[CellularSettings | GapSettings, Field(discriminator="name")] | None = Field(
+    within: InnerMethodSettings | None = Field(
         None, description="how the replicas of a label exchange: {name: cellular}, {name: gap}"
     )
 
@@ -109,13 +212,37 @@ class ClassParallelSettings(Settings):
     def _exchange_needs_replicas(self) -> ClassParallelSettings:
         if self.within is not None and self.replicas < 2:
             raise ValueError(
-                f"method.within={self.within.name} needs somebody to exchange with; "
-                "allowed: method.replicas from 2 on, or null"
+                f"method.within={self.within.name} needs replicas to exchange with; "
+                "allowed: method.replicas of at least 2, or null"
             )
         return self
 
+    def check(self, plan: RunPlan) -> None:
+        data, grid = plan.data, plan.grid
+        if data.view != "all":
+            raise ValueError(
+                f"data.view={data.view}: under method=class_parallel a cell sees one label; "
+                "allowed: all"
+            )
+        if data.validation:
+            raise ValueError(
+                f"data.validation={data.validation} holds out items of all labels, and under "
+                "method=class_parallel a discriminator knows only one; allowed: 0"
+            )
+        if grid.schedule or grid.neighbourhood == "table":
+            raise ValueError(
+                "grid.schedule and neighbour tables: under method=class_parallel the grid follows "
+                "from the labels; allowed: neither"
+            )
+        if any(network.num_classes for network in plan.networks):
+            raise ValueError(
+                "network.condition: under method=class_parallel a cell sees one label, so there is "
+                "nothing to condition on; allowed: network.condition=none, or another method"
+            )
+        if self.within is not None:
+            self.within.check_replicas(plan, self.replicas)
 
-MethodSettings = Annotated[
-    CellularSettings | IndependentSettings | GapSettings | ClassParallelSettings,
-    Field(discriminator="name"),
-]
+    def round_batches(self, epoch: int, given: int | None) -> int:
+        if self.within is None:
+            return super().round_batches(epoch, given)
+        return self.within.round_batches(epoch, given)

@@ -1,30 +1,88 @@
-"""What the settings must know of objectives and penalties; their formulas are in `gan/`."""
+"""Facts about the adversarial objectives and the penalties on a discriminator's gradient.
+
+The losses themselves are in `remuda.gan`; here is what a configuration has to know to be checked.
+Both registries are open: a new entry is allowed in `training.objective`, and a penalty that applies
+is added to the discriminator's loss.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Protocol
+
+from remuda.config.base import OneOf
+
+
+@dataclass(frozen=True)
+class ObjectiveFacts:
+    """What the settings need to know about an objective."""
+
+    name: str
+    about: str
+    # Whether a logit is the log-odds that an item is real.
+    is_classifier: bool = True
+    # Whether the discriminator is a critic that only its own generator loss can be used with.
+    is_critic: bool = False
+
+
+class LossSettings(Protocol):
+    """The training settings that decide which penalties apply."""
+
+    @property
+    def objective(self) -> str: ...
+    @property
+    def lipschitz(self) -> str: ...
+    @property
+    def penalty(self) -> float: ...
+    @property
+    def gamma(self) -> float: ...
 
 
 @dataclass(frozen=True)
 class PenaltyFacts:
-    """When a penalty applies, and with which weight."""
+    """When a penalty is added to the discriminator's loss, and with which weight."""
 
     name: str
-    applies: Callable[[Any], bool]
-    weight: Callable[[Any], float]
+    applies: Callable[[LossSettings], bool]
+    weight: Callable[[LossSettings], float]
 
+
+OBJECTIVES: dict[str, ObjectiveFacts] = {
+    facts.name: facts
+    for facts in (
+        ObjectiveFacts("minimax", "the original minimax loss"),
+        ObjectiveFacts("heuristic", "the non-saturating loss"),
+        ObjectiveFacts("least_squares", "squared errors of probabilities"),
+        ObjectiveFacts(
+            "wasserstein", "the difference of a critic's means", is_classifier=False, is_critic=True
+        ),
+        ObjectiveFacts(
+            "relativistic", "how much more real a real item looks than a fake", is_classifier=False
+        ),
+    )
+}
 
 PENALTIES: dict[str, PenaltyFacts] = {
-    "gradient_penalty": PenaltyFacts(
-        "gradient_penalty",
-        lambda t: t.objective == "wasserstein" and t.lipschitz == "gradient_penalty",
-        lambda t: float(t.penalty),
-    ),
-    "r1_r2": PenaltyFacts(
-        "r1_r2",
-        lambda t: bool(t.objective == "relativistic" and t.gamma > 0),
-        lambda t: float(t.gamma),
-    ),
+    facts.name: facts
+    for facts in (
+        PenaltyFacts(
+            "gradient_penalty",
+            applies=lambda training: (
+                training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
+            ),
+            weight=lambda training: training.penalty,
+        ),
+        PenaltyFacts(
+            "r1_r2",
+            applies=lambda training: training.objective == "relativistic" and training.gamma > 0,
+            weight=lambda training: training.gamma,
+        ),
+    )
 }
+
+Objective = Annotated[str, OneOf(lambda: OBJECTIVES)]
+# The losses a generator's gene is drawn from share one discriminator, which cannot be a critic.
+LossGene = Annotated[
+    str, OneOf(lambda: [name for name, facts in OBJECTIVES.items() if not facts.is_critic])
+]

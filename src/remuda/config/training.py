@@ -1,4 +1,4 @@
-"""Settings of training, and what one cell may do otherwise."""
+"""Settings of training."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from remuda.config.base import Settings
-from remuda.config.networks import PRIOR_HELP, NetworkSettings, Prior
-from remuda.config.objectives import PENALTIES, PenaltyFacts
+from remuda.config.networks import NetworkSettings
+from remuda.config.objectives import PENALTIES, Objective, PenaltyFacts
 
-Objective = Literal["minimax", "heuristic", "least_squares", "wasserstein", "relativistic"]
 Augmentation = Literal["translation", "cutout", "colour"]
 NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
-_INPUT_NOISE = (
-    "Gaussian noise on what discriminators see, as steps [share of the rounds up to which, "
-    "standard deviation], e.g. [[0.25, 0.3], [0.5, 0.1]]; none after the last"
+INPUT_NOISE_HELP = (
+    "Gaussian noise added to what discriminators see, as steps [fraction of the rounds at which "
+    "the step ends, standard deviation], e.g. [[0.25, 0.3], [0.5, 0.1]]; none after the last step"
 )
-_GRADIENT_CLIP = "largest norm of a network's gradient; null: any"
+GRADIENT_CLIP_HELP = "largest norm of a network's gradient; null for no limit"
 
 
-def _check_steps(steps: tuple[NoiseStep, ...] | None) -> tuple[NoiseStep, ...] | None:
-    ends = [until for until, _ in steps or ()]
+def check_noise_steps(steps: tuple[NoiseStep, ...] | None) -> tuple[NoiseStep, ...] | None:
+    """Refuse steps of input noise that are not in order."""
+    ends = [end for end, _ in steps or ()]
     if ends != sorted(set(ends)):
         raise ValueError(
-            "the steps must end later and later; for example [[0.25, 0.3], [0.5, 0.1]]"
+            "each step must end later than the one before; for example [[0.25, 0.3], [0.5, 0.1]]"
         )
     return steps
 
@@ -32,15 +32,15 @@ def _check_steps(steps: tuple[NoiseStep, ...] | None) -> tuple[NoiseStep, ...] |
 class TrainingSettings(Settings):
     """How a cell trains its GAN."""
 
-    batch_size: int = Field(100, ge=2, description="images per batch")
+    batch_size: int = Field(100, ge=2, description="items per batch")
     batches_per_round: int | None = Field(
-        None, ge=1, description="batches a cell trains per round; null is one epoch of its data"
+        None, ge=1, description="batches a cell trains on per round; null is one epoch of its data"
     )
     skip_n_disc_steps: int = Field(
         0, ge=0, description="batches the discriminator sits out after each one it trains on"
     )
     n_critic: int = Field(
-        1, ge=1, description="the generator trains on every so many batches (Wasserstein: 5)"
+        1, ge=1, description="the generator trains on every n-th batch (Wasserstein: 5)"
     )
     objective: Objective = Field(
         "heuristic", description="adversarial loss; heuristic is the non-saturating one"
@@ -60,45 +60,48 @@ class TrainingSettings(Settings):
     gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
     augment: tuple[Augmentation, ...] = Field(
         (),
-        description="random changes of all images a discriminator trains on (DiffAugment): "
+        description="random changes to all images a discriminator trains on (DiffAugment): "
         "translation, cutout, colour; meant for few images and long training",
     )
-    input_noise: tuple[NoiseStep, ...] = Field((), description=_INPUT_NOISE)
-    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+    input_noise: tuple[NoiseStep, ...] = Field((), description=INPUT_NOISE_HELP)
+    gradient_clip: float | None = Field(None, gt=0, description=GRADIENT_CLIP_HELP)
 
-    _noise = field_validator("input_noise")(_check_steps)
-
-    @property
-    def penalties(self) -> tuple[PenaltyFacts, ...]:
-        """Those that apply."""
-        return tuple(facts for facts in PENALTIES.values() if facts.applies(self))
-
-    @property
-    def clips_weights(self) -> bool:
-        return self.objective == "wasserstein" and self.lipschitz == "clip"
-
-    def noise_in(self, round: int, rounds: int) -> float:
-        """Standard deviation of the input noise in this one of so many rounds."""
-        done = (round - 1) / rounds
-        return next((sigma for until, sigma in self.input_noise if done < until), 0.0)
+    _noise = field_validator("input_noise")(check_noise_steps)
 
     @model_validator(mode="after")
     def _one_side_sits_out(self) -> TrainingSettings:
         if self.n_critic > 1 and self.skip_n_disc_steps > 0:
             raise ValueError(
-                f"training.n_critic={self.n_critic} lets the generator sit out and "
+                f"training.n_critic={self.n_critic} makes the generator sit out batches and "
                 f"training.skip_n_disc_steps={self.skip_n_disc_steps} the discriminator; "
                 "allowed: n_critic=1 or skip_n_disc_steps=0"
             )
         return self
 
+    @property
+    def penalties(self) -> tuple[PenaltyFacts, ...]:
+        """The penalties that are added to the discriminator's loss."""
+        return tuple(penalty for penalty in PENALTIES.values() if penalty.applies(self))
 
-class MemberSettings(Settings):
-    """What one cell does otherwise than the rest; null is as the rest."""
+    @property
+    def clips_weights(self) -> bool:
+        """Whether a critic's weights are clipped after each of its steps."""
+        return self.objective == "wasserstein" and self.lipschitz == "clip"
 
-    network: NetworkSettings | None = Field(None, description="its networks")
-    prior: Prior | None = Field(None, description=PRIOR_HELP)
-    input_noise: tuple[NoiseStep, ...] | None = Field(None, description=_INPUT_NOISE)
-    gradient_clip: float | None = Field(None, gt=0, description=_GRADIENT_CLIP)
+    def noise_in(self, round: int, rounds: int) -> float:
+        """The standard deviation of the input noise in one round of `rounds`."""
+        done = (round - 1) / rounds
+        return next((sigma for end, sigma in self.input_noise if done < end), 0.0)
 
-    _noise = field_validator("input_noise")(_check_steps)
+    def check_network(self, network: NetworkSettings) -> None:
+        """Refuse networks that cannot be trained like this.
+
+        A gradient penalty is per item, and batch norm makes every logit depend on the batch.
+        """
+        if self.penalties and network.discriminator_has_batch_norm:
+            raise ValueError(
+                f"training.objective={self.objective} with a gradient penalty needs a "
+                f"discriminator without batch norm, and network.family={network.family} has it; "
+                "allowed: network.spectral_norm=true, network.batch_norm=false where the family "
+                "has that key, or a family without batch norm, such as mlp"
+            )

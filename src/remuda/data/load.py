@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.config import suggest
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings, suggest
 from remuda.data.dataset import Dataset
 from remuda.data.formats.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
 from remuda.data.formats.cifar import is_cifar_folder, load_cifar, load_cifar_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.reading import reading
 from remuda.errors import DataError
 

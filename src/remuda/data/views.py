@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.dataset import Dataset
 from remuda.data.labels import find_label
 from remuda.errors import ConfigError, DataError

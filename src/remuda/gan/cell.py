@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from remuda.config import Config, TrainingSettings
-from remuda.config.networks import AnyNetwork
+from remuda.config.networks import NetworkSettings
 from remuda.data import Dataset
 from remuda.gan.devices import Devices
 from remuda.gan.game import Game, Losses, Rivals, RoundPlan, labels_of
@@ -53,7 +53,7 @@ class Cell:
     view: Tensor
     scorer: Scorer | None
     state: State
-    network: AnyNetwork = field(init=False)  # its own: members of a population may differ
+    network: NetworkSettings = field(init=False)  # its own: members of a population may differ
     training: TrainingSettings = field(init=False)
     devices: Devices = field(init=False)
     gan: Gan = field(init=False)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import TrainingSettings
-from remuda.config.networks import AnyNetwork
+from remuda.config.networks import NetworkSettings
 from remuda.data import Dataset
 from remuda.errors import ConfigError
 from remuda.gan.augment import augmented
@@ -71,7 +71,7 @@ class Batch:
 class RoundPlan:
     """What a round is played with: a cell's data and settings, and how far its run is."""
 
-    network: AnyNetwork
+    network: NetworkSettings
     training: TrainingSettings
     devices: Devices
     dataset: Dataset
@@ -195,7 +195,7 @@ class Game:
         return Losses(**means, batches=len(self), images=self._plan.batches.numel())
 
 
-def labels_of(network: AnyNetwork, dataset: Dataset, picked: Tensor) -> Tensor | None:
+def labels_of(network: NetworkSettings, dataset: Dataset, picked: Tensor) -> Tensor | None:
     """The labels of these items, where the networks are conditioned on them."""
     if not network.num_classes or dataset.labels is None:
         return None

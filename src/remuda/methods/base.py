@@ -17,7 +17,7 @@ from typing import Any, ClassVar, final
 from torch import Tensor
 
 from remuda.clock import Clock
-from remuda.config import Config
+from remuda.config import Config, MethodSettings
 from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset, view_indices
 from remuda.gan.cell import Cell
@@ -92,7 +92,7 @@ class Match:
 class Method(ABC):
     """One way to train a population. Peers are a pure function of the round, so all sides agree."""
 
-    settings: Any  # a method declares its own settings class
+    settings: MethodSettings  # each method declares its own kind
     # What its cells remember from round to round.
     state: type[CellState] = CellState
     # Whether every cell belongs to a label, which its parcel then says.

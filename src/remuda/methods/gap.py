@@ -26,7 +26,7 @@ from torch import nn
 from remuda.clock import Clock
 from remuda.config import Config, GapSettings
 from remuda.config.geometry import GridSchedule
-from remuda.config.networks import AnyNetwork
+from remuda.config.networks import NetworkSettings
 from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Gan, Learner
@@ -67,7 +67,9 @@ class Gap(Method):
                     "method.swap=none"
                 )
 
-    def _difference(self, own: AnyNetwork, other: AnyNetwork, shape: tuple[int, ...]) -> str | None:
+    def _difference(
+        self, own: NetworkSettings, other: NetworkSettings, shape: tuple[int, ...]
+    ) -> str | None:
         if self.settings.swap == "generators":
             return _first_difference(_generator_plan(own), _generator_plan(other))
         return _first_difference(_discriminator_plan(own, shape), _discriminator_plan(other, shape))
@@ -164,7 +166,7 @@ def _state(cell: Cell) -> CellState:
 Plan = dict[str, Any]
 
 
-def _discriminator_plan(network: AnyNetwork, shape: tuple[int, ...]) -> Plan:
+def _discriminator_plan(network: NetworkSettings, shape: tuple[int, ...]) -> Plan:
     """All that makes two discriminators exchangeable: their layers, and the tensors in them."""
     skeleton: nn.Module = discriminator_skeleton(network, shape)
     layers = {
@@ -175,7 +177,7 @@ def _discriminator_plan(network: AnyNetwork, shape: tuple[int, ...]) -> Plan:
     return {"spectral_norm": network.spectral_norm, **layers}
 
 
-def _generator_plan(network: AnyNetwork) -> Plan:
+def _generator_plan(network: NetworkSettings) -> Plan:
     """For generators their settings, including the prior of their noise, not only shapes."""
     plan = network.model_dump()
     for name in ("spectral_norm", "discriminator_width"):

@@ -17,7 +17,7 @@ from remuda.metrics.classifier import Card, read_classifier
 from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
 
 if TYPE_CHECKING:
-    from remuda.config.root import ScoreSettings
+    from remuda.config import ScoreSettings
 
 WEIGHTS = Path(__file__).parent / "weights"
 SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}

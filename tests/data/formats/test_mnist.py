@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.formats import mnist
 from remuda.data.formats.mnist import load_mnist
 from remuda.errors import DataError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.formats.cifar_packed import packed_names, unpacked
 from remuda.data.formats.cifar_pickle import read_pickle

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.fetch import fetch, md5_of
 from remuda.data.formats.idx import read_images, read_labels

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from remuda.config.root import DataSettings
+from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, Modes
 from remuda.data.formats.arrays import dataset_from_array, load_points
 from remuda.data.places import WHERE_TO_PUT, data_dirs

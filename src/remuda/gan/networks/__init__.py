@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from remuda.config.base import Settings
 from remuda.config.networks import (
-    AnyNetwork,
     ClassDcganSettings,
     DcganSettings,
     GranSettings,
     MlpSettings,
+    NetworkSettings,
     ResnetSettings,
 )
 from remuda.gan.networks.class_dcgan import CLASS_DCGAN
@@ -51,13 +51,13 @@ __all__ = [
 
 
 def build_generator(
-    settings: AnyNetwork, shape: tuple[int, ...], rng: torch.Generator
+    settings: NetworkSettings, shape: tuple[int, ...], rng: torch.Generator
 ) -> nn.Module:
     """The network that makes items of `shape` from noise, its weights drawn from `rng`."""
     return fill(generator_skeleton(settings, shape), FAMILIES[type(settings)].initialise, rng)
 
 
-def generator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.Module:
+def generator_skeleton(settings: NetworkSettings, shape: tuple[int, ...]) -> nn.Module:
     """That network without memory for its weights: names, shapes and types, of whatever size."""
     check_shape(settings, shape)
     # Constructors draw weights from the global RNG; on the meta device they draw nothing at all,
@@ -67,7 +67,7 @@ def generator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.Modul
 
 
 def build_discriminator(
-    settings: AnyNetwork, shape: tuple[int, ...], rng: torch.Generator
+    settings: NetworkSettings, shape: tuple[int, ...], rng: torch.Generator
 ) -> nn.Module:
     """The network that tells real items from made ones, its weights drawn from `rng`."""
     skeleton = discriminator_skeleton(settings, shape)
@@ -78,19 +78,19 @@ def build_discriminator(
     return network
 
 
-def discriminator_skeleton(settings: AnyNetwork, shape: tuple[int, ...]) -> nn.Module:
+def discriminator_skeleton(settings: NetworkSettings, shape: tuple[int, ...]) -> nn.Module:
     """That network without memory for its weights, and without its spectral norm."""
     check_shape(settings, shape)
     with torch.device("meta"):
         return FAMILIES[type(settings)].discriminator(settings, shape)
 
 
-def check_shape(settings: AnyNetwork, shape: tuple[int, ...]) -> None:
+def check_shape(settings: NetworkSettings, shape: tuple[int, ...]) -> None:
     """Refuse, before anything is built, data that this family of networks cannot make."""
     FAMILIES[type(settings)].check_shape(settings, shape)
 
 
-def draw_noise(settings: AnyNetwork, count: int, rng: torch.Generator) -> Tensor:
+def draw_noise(settings: NetworkSettings, count: int, rng: torch.Generator) -> Tensor:
     """The input of a generator: (count, noise_size) from its prior."""
     noise = torch.empty(count, settings.noise_size)
     if settings.prior == "uniform":
