@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Sums wall-clock seconds by routine from the moment it is made."""
+    """Sums wall-clock seconds by routine from the moment it is created."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()

@@ -1,6 +1,6 @@
 """Errors that are the user's to fix: shown as plain lines, never as a traceback."""
 
-STOPPED = 75  # exit code of a run that was told to stop (SIGUSR1) and is saved: start it again
+STOPPED = 75  # exit code of a run that SIGUSR1 stopped: everything is saved, start it again
 
 
 class RemudaError(Exception):

@@ -440,14 +440,14 @@ def test_losses_are_the_means_over_the_batches(monkeypatch: pytest.MonkeyPatch) 
     assert losses.discriminator == pytest.approx(np.mean(seen[False]))
 
 
-def test_whoever_watches_is_told_now_and_then() -> None:
+def test_progress_is_reported_every_few_batches() -> None:
     cell = tiny_cell(tiny_config(training={"batches_per_round": 45}))
-    told: list[tuple[int, int]] = []
-    cell.tick = lambda batch, batches: told.append((batch, batches))
+    ticks: list[tuple[int, int]] = []
+    cell.tick = lambda batch, batches: ticks.append((batch, batches))
     train_rounds(cell, 1)
-    assert told
-    assert all(0 < batch <= batches == 45 for batch, batches in told)
-    assert told == sorted(told)
+    assert ticks
+    assert all(0 < batch <= batches == 45 for batch, batches in ticks)
+    assert ticks == sorted(ticks)
 
 
 # ---------------------------------------------------------------------------- data
@@ -658,8 +658,8 @@ def test_opponents_are_drawn_from_partner_and_rivals() -> None:
     )
     # Of 40 batches each opponent gets about a third; the trained two also play in every own step.
     made_for_discriminator = [counts[0] - 40, counts[1], counts[2]]
-    judged_generator = [counts[3] - 40, counts[4], counts[5]]
-    for drawn in (made_for_discriminator, judged_generator):
+    rated_generator = [counts[3] - 40, counts[4], counts[5]]
+    for drawn in (made_for_discriminator, rated_generator):
         assert sum(drawn) == 40
         assert min(drawn) >= 5
 
@@ -675,10 +675,10 @@ def test_rivals_with_batch_norm_do_not_change_while_they_play() -> None:
     assert same(gan_tensors(other.gan), before)
 
 
-# ---------------------------------------------------------------------------- judging
+# ---------------------------------------------------------------------------- evaluation
 
 
-def test_judging_changes_nothing() -> None:
+def test_evaluation_changes_nothing() -> None:
     dataset = tiny_dataset()
     config = tiny_config(network=DCGAN)
     cell = Population(config, dataset, pixel_scorer(dataset)).cells[0]

@@ -1,4 +1,4 @@
-"""GANs that are told labels: they learn what the labels mean, and mistakes are refused."""
+"""Conditional GANs: they learn what the labels mean, and mistakes are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tiny import labelled, tiny_cell, tiny_config, tiny_dataset
 ALONE: dict[str, Any] = {"method": {"name": "independent"}, "grid": "1x1"}
 
 
-def told(condition: str, classes: int | None = 2) -> dict[str, Any]:
+def conditioned(condition: str, classes: int | None = 2) -> dict[str, Any]:
     return {
         "family": "class_dcgan",
         "width": 16,
@@ -39,7 +39,7 @@ def dark_and_bright() -> Dataset:
 @pytest.mark.parametrize("condition", ["projection", "auxiliary"])
 def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
     training = {"batch_size": 20, "learning_rate": 2e-3, "batches_per_round": 80}
-    config = tiny_config(**ALONE, network=told(condition), training=training)
+    config = tiny_config(**ALONE, network=conditioned(condition), training=training)
     cell = tiny_cell(config, dark_and_bright())
     cell.train(cell.gan)
     network = cell.gan.generator.network.eval()
@@ -54,13 +54,16 @@ def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
     ("changes", "says"),
     [
         (
-            {"method": "class_parallel", "network": told("projection")},
+            {"method": "class_parallel", "network": conditioned("projection")},
             "allowed: network.condition=none, or another method",
         ),
-        ({**ALONE, "network": told("projection", None)}, "allowed: none and null, or a condition"),
-        ({**ALONE, "network": told("none", 2)}, "network.classes=2; allowed"),
         (
-            {**ALONE, "network": told("auxiliary"), "data": {"validation": 5}},
+            {**ALONE, "network": conditioned("projection", None)},
+            "allowed: none and null, or a condition",
+        ),
+        ({**ALONE, "network": conditioned("none", 2)}, "network.classes=2; allowed"),
+        (
+            {**ALONE, "network": conditioned("auxiliary"), "data": {"validation": 5}},
             "held-out items are used without their labels",
         ),
     ],
@@ -71,7 +74,7 @@ def test_conditions_that_cannot_be_met_are_refused(changes: dict[str, Any], says
 
 
 def test_another_number_of_labels_than_the_data_have_is_refused() -> None:
-    config = tiny_config(**ALONE, network=told("projection", 3))
+    config = tiny_config(**ALONE, network=conditioned("projection", 3))
     with pytest.raises(ConfigError, match=r"network.classes=3: .* has 4 labels; allowed: 4"):
         Run.prepare(config, labelled(tiny_dataset()))
     with pytest.raises(ConfigError, match=r"has 0 labels; allowed: null"):

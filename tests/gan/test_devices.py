@@ -14,7 +14,7 @@ from remuda.errors import ConfigError
 from remuda.gan.devices import Devices
 from remuda.parallel import training
 from remuda.runs.prepare import Run
-from tests.tiny import gan_tensors, labelled, same, tiny_cell, tiny_config, tiny_dataset
+from tests.tiny import Population, gan_tensors, labelled, same, tiny_cell, tiny_config, tiny_dataset
 
 
 class WatchedDevices(Devices):
@@ -71,8 +71,38 @@ def test_each_network_gets_only_what_was_sent_to_its_device(condition: str) -> N
     cell.train(cell.gan)
     plain.train(plain.gan)
     assert seen["generator"] == 2 * 4  # a batch for either network's step
-    assert seen["discriminator"] == 3 * 4  # real, made; and made once more for the generator
+    assert seen["discriminator"] == 3 * 4  # real and fake; and fake once more for the generator
     assert same(gan_tensors(cell.gan), gan_tensors(plain.gan))
+
+
+@pytest.mark.parametrize("method", ["cellular", "gap"])
+@pytest.mark.parametrize("condition", ["none", "projection", "auxiliary"])
+def test_populations_go_through_devices_and_labels_too(method: str, condition: str) -> None:
+    """Evaluating neighbours and playing them sends everything to the right place."""
+    classes = None if condition == "none" else 4
+    network = {**SETTINGS["network"], "condition": condition, "classes": classes}
+    config = tiny_config(method={"name": method}, network=network, rounds=2)
+    here, plain = (Population(config, labelled(tiny_dataset())) for _ in range(2))
+    places = WatchedDevices()
+    seen = {"generator": 0, "discriminator": 0}
+
+    def check(place: str) -> Any:
+        def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            seen[place] += 1
+            assert all(places.is_at(tensor, place) for tensor in inputs)
+
+        return hook
+
+    for cell in here.cells:
+        cell.devices = places
+        for role, learner in cell.gan.roles:  # clones and guests are copies, hooks included
+            learner.network.register_forward_pre_hook(check(role))
+    for _ in range(2):
+        here.play()
+        plain.play()
+    assert min(seen.values()) > 2 * 4 * 4
+    for cell, other in zip(here.cells, plain.cells, strict=True):
+        assert same(gan_tensors(cell.gan), gan_tensors(other.gan))
 
 
 def test_samples_and_parcels_come_back_to_the_cpu() -> None:

@@ -1,4 +1,4 @@
-"""Tables 1 to 4, residual networks, self-attention, and networks that are told labels."""
+"""Tables 1 to 4, residual networks, self-attention, and networks that are conditioned on labels."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_the_tables_at_64_pixels() -> None:
     # Table 1 says 8192 for the first layer, which is 128 · 8²: 32 pixels.
     small = build_generator(chosen, (3, 32, 32), stream())
     assert next(iter(small.parameters())).shape == (8192, 100)
-    told = ClassDcganSettings(condition="projection", classes=10)
-    assert next(iter(build_generator(told, (3, 32, 32), stream()).parameters())).shape[1] == 110
+    wide = ClassDcganSettings(condition="projection", classes=10)
+    assert next(iter(build_generator(wide, (3, 32, 32), stream()).parameters())).shape[1] == 110
 
 
 def test_the_epsilon_of_the_articles_is_an_option() -> None:

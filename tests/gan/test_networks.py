@@ -88,10 +88,10 @@ def same_state(first: nn.Module, second: nn.Module) -> bool:
 def test_generators_make_items_of_the_shape_in_the_range_of_the_data(
     settings: Settings, shape: tuple[int, ...]
 ) -> None:
-    made = build_generator(settings, shape, stream())(100 * normal(6, settings.noise_size))
-    assert made.shape == (6, *shape)
-    assert made.abs().max() <= 1
-    assert made.min() < 0 < made.max()
+    items = build_generator(settings, shape, stream())(100 * normal(6, settings.noise_size))
+    assert items.shape == (6, *shape)
+    assert items.abs().max() <= 1
+    assert items.min() < 0 < items.max()
 
 
 @every_case
@@ -389,8 +389,8 @@ def test_the_toy_networks_have_four_batch_norm_relu_layers_and_no_bound() -> Non
         network = build(settings, (2,), stream())
         kinds = [type(part) for part in network.modules() if not isinstance(part, nn.Flatten)]
         assert kinds[1:] == [*first, *layer * 3, nn.Linear]
-    made = build_generator(settings, (2,), stream()).eval()(1000 * normal(50, 2))
-    assert made.abs().max() > 1
+    items = build_generator(settings, (2,), stream()).eval()(1000 * normal(50, 2))
+    assert items.abs().max() > 1
 
 
 def test_a_toy_discriminator_sees_that_all_items_are_too_large() -> None:
@@ -465,9 +465,9 @@ def test_gran_is_the_recurrence_of_the_paper(redraw: bool, channels: int, size: 
         noise = draw_noise(settings, 16, stream(5)).double()
         network(noise)  # so that running statistics are not the initial ones
         expected = slow_gran(settings, network.state_dict(), noise[:3], size)
-        made = network.eval()(noise[:3])
-    assert made.std() > 0.05
-    torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+        items = network.eval()(noise[:3])
+    assert items.std() > 0.05
+    torch.testing.assert_close(items, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_gran_has_the_sizes_of_the_paper_at_32_pixels() -> None:

@@ -132,7 +132,7 @@ def test_the_best_discriminator_is_p_over_p_plus_q(name: str, p: float) -> None:
 
     def loss_at(shift: float) -> Tensor:
         at = logit + shift
-        # Twice the loss of one real and one made item, weighted by their densities.
+        # Twice the loss of one real and one fake item, weighted by their densities.
         far = double([1e4])
         real_part = OBJECTIVES[name].discriminator_loss(at, -far)
         fake_part = OBJECTIVES[name].discriminator_loss(far, at)

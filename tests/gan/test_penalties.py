@@ -28,7 +28,7 @@ def test_the_gradient_penalty_of_a_linear_critic_is_its_distance_from_norm_one_s
     assert penalty.item() == pytest.approx((norm - 1) ** 2, abs=1e-12)
 
 
-def test_the_gradient_penalty_looks_between_each_real_item_and_its_made_one() -> None:
+def test_the_gradient_penalty_looks_between_each_real_item_and_its_fake() -> None:
     seen: list[Tensor] = []
 
     def critic(items: Tensor) -> Tensor:
@@ -74,8 +74,8 @@ def test_r1_r2_of_a_linear_discriminator_is_its_squared_norm(shape: tuple[int, .
     assert penalty.item() == pytest.approx(1.5**2)
 
 
-def test_r1_r2_weighs_real_and_made_items_by_half_each() -> None:
-    # The gradient of ½x² is x, so the squared slopes are 4 on real and 9 on made items.
+def test_r1_r2_weighs_real_and_fake_items_by_half_each() -> None:
+    # The gradient of ½x² is x, so the squared slopes are 4 on real and 9 on fake items.
     real, fake = torch.full((5, 1), 2.0), torch.full((3, 1), 3.0)
     assert r1_r2(
         lambda x: 0.5 * x.square().sum(1), real, fake, torch.Generator()

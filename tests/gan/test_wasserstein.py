@@ -21,7 +21,7 @@ SHIFT = torch.tensor([0.6, 0.8])  # one apart
 
 
 class Game:
-    """Real points around SHIFT, made ones around a mean that the generator may move."""
+    """Real points around SHIFT, fake ones around a mean that the generator may move."""
 
     def __init__(self, critic: nn.Module, rate: float) -> None:
         self.rng = torch.Generator().manual_seed(0)
@@ -117,4 +117,4 @@ def test_the_critics_of_the_presets_reach_their_generators(data: str) -> None:
     pairs = zip(after, before, strict=True)
     moved = max(float((new.detach() - old).abs().max()) for new, old in pairs)
     assert moved > 1e-3
-    assert losses.discriminator < -0.01  # it tells real from made
+    assert losses.discriminator < -0.01  # it tells real from fake

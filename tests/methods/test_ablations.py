@@ -231,7 +231,7 @@ def test_elitism_in_a_single_cell_keeps_the_better_of_old_and_new() -> None:
     assert seen == {"offspring", 0}
 
 
-def test_seconds_are_told_for_every_routine() -> None:
+def test_seconds_are_reported_for_every_routine() -> None:
     """The article's four routines, ours for scoring, and what is left."""
     dataset = tiny_dataset()
     population = Population(tiny_config(), dataset, pixel_scorer(dataset))

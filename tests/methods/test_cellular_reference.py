@@ -51,7 +51,7 @@ class Place:
     discriminator: Net
     mixture: dict[int, float]
     moments: Moments
-    told: dict[str, Any]
+    details: dict[str, Any]
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def iterate(
         generator_losses.append(float(loss.detach()))
 
     # 6. replacement
-    centres, told_centre, fitnesses = [], {}, {}
+    centres, centre_report, fitnesses = [], {}, {}
     for role, nets, fitness, child, of_child in (
         ("generator", generators, generator_fitness, generator, fitness_of_generator(generator)),
         (
@@ -277,7 +277,7 @@ def iterate(
         score, centre, where = min(everybody, key=lambda entry: entry[0])
         centres.append(copy_of(centre))
         fitnesses[role] = of_child
-        told_centre[role] = {
+        centre_report[role] = {
             "from": where,
             "replaced_worst": of_child <= max(fitness),
             "fitness": score,
@@ -294,14 +294,14 @@ def iterate(
     changed = distance_to_real(parts, tried) < distance_to_real(parts, weights)
     mixture = dict(zip(members, tried if changed else weights, strict=True))
 
-    told = {
+    details = {
         "parents": {
             "generator": members[winners[0]],
             "discriminator": members[winners[1]],
         },
         "mutations": mutations,
         "fitness": fitnesses,
-        "centre": told_centre,
+        "centre": centre_report,
         "mixture": {
             "weights": {str(member): weight for member, weight in mixture.items()},
             "changed": changed,
@@ -312,7 +312,7 @@ def iterate(
             sum(discriminator_losses) / len(discriminator_losses),
         ),
     }
-    return Place(centres[0], centres[1], mixture, moments, told)
+    return Place(centres[0], centres[1], mixture, moments, details)
 
 
 # ---------------------------------------------------------------------------- the comparison
@@ -357,7 +357,7 @@ def config_of(side: int, objective: str, how: Mapping[str, Any]) -> Config:
 def compare(
     side: int, rounds: int, objective: str, how: Mapping[str, Any], tolerance: float = 1e-10
 ) -> list[dict[str, Any]]:
-    """Play both for some rounds; what the reference told of each cell and round."""
+    """Play both for some rounds; what the reference details of each cell and round."""
     dataset = tiny_dataset(side=SIDE)
     dataset = replace(dataset, items=dataset.items.to(torch.get_default_dtype()))
     real = Population(config_of(side, objective, how), dataset, pixel_scorer(dataset))
@@ -369,16 +369,16 @@ def compare(
         start = moments_of(generate(generator, sample))
         world.append(Place(generator, discriminator, {}, start, {}))
 
-    told = []
+    details = []
     for round in range(1, rounds + 1):
         reports = real.play()
         world = [iterate(cell, round, side, world, objective, how) for cell in range(side * side)]
         for cell, report, place in zip(real.cells, reports, world, strict=True):
             assert not report.diverged
-            assert_same_story(report.details, place.told, tolerance)
-            assert report.score == pytest.approx(place.told["score"], rel=tolerance)
+            assert_same_story(report.details, place.details, tolerance)
+            assert report.score == pytest.approx(place.details["score"], rel=tolerance)
             losses = report.losses.generator, report.losses.discriminator
-            assert losses == pytest.approx(place.told["losses"], rel=tolerance)
+            assert losses == pytest.approx(place.details["losses"], rel=tolerance)
             for one, net in (
                 (cell.gan.generator, place.generator),
                 (cell.gan.discriminator, place.discriminator),
@@ -391,8 +391,8 @@ def compare(
                     if net.steps:
                         assert_near(state["exp_avg"], net.first[name], tolerance)
                         assert_near(state["exp_avg_sq"], net.second[name], tolerance)
-            told.append(place.told)
-    return told
+            details.append(place.details)
+    return details
 
 
 def assert_near(value: Tensor, wanted: Tensor, tolerance: float) -> None:
@@ -445,28 +445,28 @@ def test_cellular_equals_the_reference_on_a_2x2_grid(
 def test_cellular_equals_the_reference_on_a_3x3_grid(
     objective: str, changes: dict[str, Any]
 ) -> None:
-    told = compare(3, 3, objective, settings(**changes))
-    assert_eventful(told, elitist="replacement" not in changes)
+    details = compare(3, 3, objective, settings(**changes))
+    assert_eventful(details, elitist="replacement" not in changes)
 
 
 @pytest.mark.usefixtures("_float64")
 def test_cellular_equals_the_reference_over_many_rounds() -> None:
-    told = compare(2, 6, "heuristic", settings(losses=MUSTANGS, skip=1, fitness="worst"))
-    assert_eventful(told, elitist=True)
-    rejected = [not entry["centre"][role]["replaced_worst"] for entry in told for role in ROLES]
-    assert 0 < sum(rejected) < len(told)
-    assert {entry["mutations"]["loss"][1] for entry in told} == set(MUSTANGS)
+    details = compare(2, 6, "heuristic", settings(losses=MUSTANGS, skip=1, fitness="worst"))
+    assert_eventful(details, elitist=True)
+    rejected = [not entry["centre"][role]["replaced_worst"] for entry in details for role in ROLES]
+    assert 0 < sum(rejected) < len(details)
+    assert {entry["mutations"]["loss"][1] for entry in details} == set(MUSTANGS)
 
 
 def test_cellular_equals_the_reference_in_single_precision() -> None:
     compare(2, 2, "heuristic", settings(), tolerance=1e-3)
 
 
-def assert_eventful(told: Sequence[Mapping[str, Any]], *, elitist: bool) -> None:
+def assert_eventful(details: Sequence[Mapping[str, Any]], *, elitist: bool) -> None:
     """A comparison in which nothing happens would prove nothing."""
-    origins = {entry["centre"][role]["from"] for entry in told for role in ROLES}
+    origins = {entry["centre"][role]["from"] for entry in details for role in ROLES}
     assert "offspring" in origins
     assert (len(origins) > 1) == elitist
-    assert len({entry["parents"]["generator"] for entry in told}) > 1
-    assert {entry["mixture"]["changed"] for entry in told} == {True, False}
-    assert {len(entry["mutations"]) for entry in told} >= {1, 2}
+    assert len({entry["parents"]["generator"] for entry in details}) > 1
+    assert {entry["mixture"]["changed"] for entry in details} == {True, False}
+    assert {len(entry["mutations"]) for entry in details} >= {1, 2}

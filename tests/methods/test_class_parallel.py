@@ -99,15 +99,15 @@ def test_with_a_single_label_it_is_independent_bit_for_bit(network: dict[str, An
     assert own.method.ensemble(own.parcels(), scorer).weights == {0: 1.0}
 
 
-def test_labels_are_drawn_as_often_as_in_the_data_or_as_told() -> None:
+def test_labels_are_drawn_as_often_as_in_the_data_or_as_configured() -> None:
     dataset = unequal(6, 12, 18)
     population = Population(tiny_config(method=ALONE), dataset)
     population.play()
     weights = population.method.ensemble(population.parcels(), None).weights
     assert weights == pytest.approx({0: 1 / 6, 1: 1 / 3, 2: 1 / 2})
-    told = Population(tiny_config(method=class_parallel(prior=[2, 1, 1])), dataset)
-    told.play()
-    weights = told.method.ensemble(told.parcels(), None).weights
+    chosen = Population(tiny_config(method=class_parallel(prior=[2, 1, 1])), dataset)
+    chosen.play()
+    weights = chosen.method.ensemble(chosen.parcels(), None).weights
     assert weights == pytest.approx({0: 0.5, 1: 0.25, 2: 0.25})
 
 

@@ -459,13 +459,13 @@ def test_mixture_weights_do_not_survive_into_the_next_experiment() -> None:
     def experiment() -> tuple[list[Any], dict[int, Any]]:
         population = Population(config, dataset, pixel_scorer(dataset))
         assert all(cell.state.to_json() == {} for cell in population.cells)
-        told = [report.details for _ in range(4) for report in population.play()]
-        return told, population.parcels()
+        details = [report.details for _ in range(4) for report in population.play()]
+        return details, population.parcels()
 
-    told, parcels = experiment()
-    assert any(entry["mixture"]["changed"] for entry in told)
-    told_again, parcels_again = experiment()
-    assert told_again == told
+    details, parcels = experiment()
+    assert any(entry["mixture"]["changed"] for entry in details)
+    details_again, parcels_again = experiment()
+    assert details_again == details
     for cell, parcel in parcels.items():
         assert same(parcel.tensors, parcels_again[cell].tensors)
         assert parcel.meta == parcels_again[cell].meta
@@ -547,9 +547,9 @@ def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> 
         reports = population.play()
         mixture = population.method.ensemble(population.parcels(), population.cells[0].scorer)
         assert len(mixture.weights) == members
-        told = [report.details["mixture"]["weights"] for report in reports]
+        details = [report.details["mixture"]["weights"] for report in reports]
         weights = {str(cell): weight for cell, weight in mixture.weights.items()}
-        assert any(weights == pytest.approx(mixture) for mixture in told)
+        assert any(weights == pytest.approx(mixture) for mixture in details)
 
 
 # ---------------------------------------------------------------------------- replacement
@@ -558,9 +558,9 @@ def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> 
 def test_whether_the_trained_network_was_accepted_is_in_the_events(tmp_path: Path) -> None:
     config = tiny_config(run={"dir": str(tmp_path / "run")}, rounds=2)
     training.train(config, dataset=tiny_dataset())
-    told = [event for event in RunFolder.open(tmp_path / "run").events() if "cell" in event]
-    assert len(told) == 8
-    for event in told:
+    details = [event for event in RunFolder.open(tmp_path / "run").events() if "cell" in event]
+    assert len(details) == 8
+    for event in details:
         for role in ("generator", "discriminator"):
             centre = event["centre"][role]
             assert centre["from"] == "offspring" or isinstance(centre["from"], int)

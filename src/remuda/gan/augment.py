@@ -1,7 +1,7 @@
-"""DiffAugment (Zhao et al. 2020): the same random changes for real and made images.
+"""DiffAugment (Zhao et al. 2020): the same random changes for real and fake images.
 
-A discriminator that sees a few hundred images learns them by heart. Changing what it sees of both
-kinds, in steps through which gradients reach the generator, keeps it from that without teaching the
+A discriminator that sees a few hundred images memorises them. Changing what it sees of both kinds,
+in differentiable steps so that gradients reach the generator, prevents that without teaching the
 generator the changes. Images are (n, channels, height, width) in [-1, 1].
 """
 
@@ -18,14 +18,14 @@ CUT = 1 / 2  # of a side
 
 
 def augmented(images: Tensor, kinds: Sequence[str], rng: torch.Generator) -> Tensor:
-    """The images, each changed in its own way by every kind of change."""
+    """The images, each changed by its own draw of every kind of change."""
     for kind in kinds:
         images = AUGMENTATIONS[kind](images, rng)
     return images
 
 
 def _translation(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Moved by up to an eighth either way; what comes in is grey."""
+    """Moved by up to an eighth either way; the uncovered edge is grey."""
     count, channels, height, width = images.shape
     down, across = round(height * SHIFT), round(width * SHIFT)
     padded = pad(images, (across, across, down, down))
@@ -38,7 +38,7 @@ def _translation(images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _cutout(images: Tensor, rng: torch.Generator) -> Tensor:
-    """A square of half the side made grey, centred anywhere."""
+    """A grey square of half the side, centred anywhere."""
     count, _, height, width = images.shape
     tall, wide = round(height * CUT), round(width * CUT)
     centre_down = torch.randint(0, height + 1 - tall % 2, (count, 1, 1, 1), generator=rng)

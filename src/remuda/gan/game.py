@@ -125,7 +125,7 @@ class Game:
         return batch.number % (self._plan.training.skip_n_disc_steps + 1) == 0
 
     def discriminator_loss(self, batch: Batch) -> Tensor:
-        """Against the partner or a rival; no gradient reaches who made the fakes."""
+        """Against the partner or a rival; no gradient reaches the generator."""
         with torch.no_grad():
             fake = self._generate(self._generators[self._draws[batch.number, 0]], batch)
         real, fake = self._augment(batch.real), self._augment(fake)

@@ -22,14 +22,14 @@ GENERATOR = "generator.network."
 
 
 class ParcelError(ValueError):
-    """Bytes that are no parcel."""
+    """Bytes that are not a parcel."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """All that others may read of a cell after a round, and all that its restart needs.
+    """Everything others may read of a cell after a round, and everything its restart needs.
 
-    `tensors` are copies that nobody changes any more; `meta` is plain JSON.
+    `tensors` are copies that never change; `meta` is plain JSON.
     """
 
     cell: int
@@ -45,11 +45,11 @@ class Parcel:
 
     @property
     def nbytes(self) -> int:
-        """What its tensors weigh."""
+        """The size of its tensors."""
         return sum(value.nbytes for value in self.tensors.values())
 
     def only(self, part: str) -> Parcel:
-        """The same parcel with only the tensors whose names start so."""
+        """The same parcel with only the tensors whose names start with `part`."""
         chosen = {name: value for name, value in self.tensors.items() if name.startswith(part)}
         return Parcel(self.cell, self.round, chosen, self.meta)
 
@@ -70,7 +70,7 @@ def decode_parcel(content: bytes) -> Parcel:
 def read_parcel(path: Path, part: str = "") -> Parcel:
     """The parcel in a file in memory, mapped rather than copied.
 
-    With `part`, only the tensors whose names start so; the others are not even looked at.
+    With `part`, only the tensors whose names start with it; the others are not even read.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -85,7 +85,7 @@ def _parcel(rest: str, tensors: Mapping[str, Tensor]) -> Parcel:
     values = json.loads(rest)
     cell, round, meta = values["cell"], values["round"], values["meta"]
     if not isinstance(cell, int) or not isinstance(round, int) or not isinstance(meta, dict):
-        raise ParcelError("its cell, round or meta is of the wrong kind")
+        raise ParcelError("its cell, round or meta is of the wrong type")
     return Parcel(cell, round, tensors, meta)
 
 

@@ -194,7 +194,7 @@ class Method(ABC):
                 cell.gan.generator.objective.name,
             ),
             score=found.score if found else None,
-            # The samples of a single label show a single class: that is no sign of a collapse.
+            # The samples of a single label show a single class, which is not a collapse.
             classes=found.classes if found and not self.labelled else None,
             duplicates=found.duplicates if found else None,
             diverged=diverged,

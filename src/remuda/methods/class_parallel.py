@@ -1,10 +1,9 @@
 """One GAN per label, trained side by side: p(x) = Σ p(x | y) p(y).
 
 DC-CGAN distributed over its labels, and W-CGAN, which is the same with the Wasserstein objective. A
-cell sees the images of one label only and talks to nobody; whoever wants a sample draws a label
-from p(y) and asks that label's generator. Cells are laid out in rows of one per label; with more
-than one row, the replicas of a label may exchange by another method, and the best of each label is
-kept.
+cell sees the images of one label only and talks to no other; to sample, draw a label from p(y) and
+ask that label's generator. Cells are laid out in rows of one per label; with more than one row, the
+replicas of a label may exchange by another method, and the best of each label is kept.
 """
 
 from __future__ import annotations

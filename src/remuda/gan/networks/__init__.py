@@ -69,7 +69,7 @@ def generator_skeleton(settings: NetworkSettings, shape: tuple[int, ...]) -> nn.
 def build_discriminator(
     settings: NetworkSettings, shape: tuple[int, ...], rng: torch.Generator
 ) -> nn.Module:
-    """The network that tells real items from made ones, its weights drawn from `rng`."""
+    """The network that tells real items from fakes, its weights drawn from `rng`."""
     skeleton = discriminator_skeleton(settings, shape)
     network = fill(skeleton, FAMILIES[type(settings)].initialise, rng)
     if settings.spectral_norm:

@@ -1,8 +1,8 @@
-"""Networks that are told a label, and the two ways in which a discriminator uses it.
+"""Networks that are conditioned on a label, and the two ways in which a discriminator uses it.
 
 *Projection* (Miyato & Koyama 2018) adds to the logit how well the features fit the label. An
 *auxiliary* classifier (AC-GAN, Odena et al. 2017) names the label by itself, and both networks are
-taught to make it right. A generator gets the label as one-hot numbers beside its noise.
+trained to make it right. A generator gets the label as a one-hot vector beside its noise.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class ConditionalGenerator(Conditional):
         self.classes = classes
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
-        told = one_hot(labels, self.classes).to(noise.dtype)
-        made: Tensor = self.body(torch.cat((noise, told), 1))
-        return made
+        condition = one_hot(labels, self.classes).to(noise.dtype)
+        items: Tensor = self.body(torch.cat((noise, condition), 1))
+        return items
 
 
 class ProjectionDiscriminator(Conditional):
@@ -42,8 +42,8 @@ class ProjectionDiscriminator(Conditional):
 
     def forward(self, items: Tensor, labels: Tensor) -> Tensor:
         features: Tensor = self.body(items)
-        told = self.embed(one_hot(labels, self.classes).to(features.dtype))
-        logits: Tensor = self.head(features)[:, 0] + (features * told).sum(1)
+        embedded = self.embed(one_hot(labels, self.classes).to(features.dtype))
+        logits: Tensor = self.head(features)[:, 0] + (features * embedded).sum(1)
         return logits
 
 

@@ -37,8 +37,8 @@ def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     # Spectral norm replaces batch norm, as in the DCGAN discriminator.
     wanted = settings.batch_norm and settings.discriminator_batch_norm
     batch_norm = wanted and not settings.spectral_norm
-    # None on the first layer, as in Radford's: real and made items are judged in batches of their
-    # own, and normalised at the input a discriminator could not see that all items are too large.
+    # None on the first layer, as in Radford's: real and fake items pass in batches of their own,
+    # and with normalised inputs a discriminator could not see that all items are too large.
     first = _layers(sizes[:2], settings.activation, batch_norm=False)
     rest = _layers(sizes[1:], settings.activation, batch_norm=batch_norm)
     start = [*first, _activation(settings.activation)]
