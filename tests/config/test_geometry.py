@@ -200,15 +200,15 @@ def test_an_unknown_neighbourhood_is_an_error_naming_it() -> None:
 @unhurried
 @given(grids)
 def test_reshaping_keeps_the_cells_and_the_pattern(grid: Grid) -> None:
-    turned = grid.reshaped(grid.columns, grid.rows)
+    turned = grid.with_shape(grid.columns, grid.rows)
     assert turned.shape == (grid.columns, grid.rows)
     assert turned.cells == grid.cells
     assert turned.neighbourhood == grid.neighbourhood
 
 
 def test_reshaping_to_another_number_of_cells_is_an_error() -> None:
-    with pytest.raises(ValueError, match="2x4 to 3x3: 8 cells are not 9"):
-        Grid(2, 4).reshaped(3, 3)
+    with pytest.raises(ValueError, match=r"2x4 \(8 cells\) to 3x3 \(9 cells\)"):
+        Grid(2, 4).with_shape(3, 3)
 
 
 def test_another_neighbourhood_keeps_the_shape() -> None:
@@ -240,26 +240,26 @@ def test_the_grid_of_a_round_does_not_depend_on_what_was_asked_before(rounds: li
 
 
 def test_code_changes_a_schedule_from_a_round_on() -> None:
-    changed = GridSchedule(FIRST).changed(10, SECOND).changed(20, THIRD)
+    changed = GridSchedule(FIRST).with_change(10, SECOND).with_change(20, THIRD)
     assert changed == SCHEDULE
     assert changed.grids == (FIRST, SECOND, THIRD)
 
 
 def test_changing_a_schedule_leaves_the_old_one_as_it_was() -> None:
-    SCHEDULE.changed(5, THIRD)
+    SCHEDULE.with_change(5, THIRD)
     assert SCHEDULE.at(5) == FIRST
 
 
 @pytest.mark.parametrize("round", [10, 15, 20])
 def test_a_change_overrules_later_ones_and_keeps_earlier_ones(round: int) -> None:
-    changed = SCHEDULE.changed(round, FIRST)
+    changed = SCHEDULE.with_change(round, FIRST)
     assert changed.at(round - 1) == SCHEDULE.at(round - 1)
     assert changed.at(round) == changed.at(100) == FIRST
 
 
 def test_a_change_to_another_number_of_cells_is_an_error_naming_the_round() -> None:
     with pytest.raises(ValueError, match="round 7 has 9 cells, the run has 8"):
-        GridSchedule(FIRST).changed(7, Grid(3, 3))
+        GridSchedule(FIRST).with_change(7, Grid(3, 3))
 
 
 @pytest.mark.parametrize("rounds", [(20, 10), (10, 10)])

@@ -111,16 +111,22 @@ def _sections(annotation: Any) -> list[type[Settings]]:
     return [section for part in get_args(annotation) for section in _sections(part)]
 
 
-def _all_keys(section: type[Settings], prefix: str = "") -> Iterator[str]:
+def _all_keys(section: type[Settings], *path: str) -> Iterator[str]:
+    """The dotted keys of a section and the sections inside it."""
     for name, field in section.model_fields.items():
-        yield prefix + name
-        if name == "schedule":
+        yield ".".join((*path, name))
+        # Lists of changes are not addressed by key, and a method may contain another method.
+        if name == "schedule" or name in path:
             continue
         for inner in _sections(field.annotation):
-            kinds = inner.kinds.values() if issubclass(inner, Variant) else [inner]
-            for kind in kinds:
-                if issubclass(kind, inner):
-                    yield from _all_keys(kind, f"{prefix}{name}.")
+            for kind in _kinds(inner):
+                yield from _all_keys(kind, *path, name)
+
+
+def _kinds(section: type[Settings]) -> list[type[Settings]]:
+    if not issubclass(section, Variant):
+        return [section]
+    return [section.kinds[name] for name in section.names()]
 
 
 def _allowed(annotation: Any, metadata: Sequence[Any] = ()) -> str:

@@ -19,7 +19,7 @@ NEIGHBOURHOODS = (*PATTERNS, "ring", "table")
 
 @dataclass(frozen=True)
 class Grid:
-    """One arrangement of cells and who neighbours whom."""
+    """One arrangement of cells, and which of them are neighbours."""
 
     rows: int
     columns: int
@@ -66,7 +66,7 @@ class Grid:
         return (row % self.rows) * self.columns + column % self.columns
 
     def neighbours(self, cell: int) -> tuple[int, ...]:
-        """The distinct cells next to this one, without itself."""
+        """The distinct cells next to this one."""
         return self.subpopulation(cell)[1:]
 
     def subpopulation(self, cell: int) -> tuple[int, ...]:
@@ -80,13 +80,12 @@ class Grid:
             others = (self.cell_at(row + r, column + c) for r, c in PATTERNS[self.neighbourhood])
         return tuple(dict.fromkeys((cell, *others)))
 
-    def reshaped(self, rows: int, columns: int) -> Grid:
-        """The same cells in another arrangement."""
+    def with_shape(self, rows: int, columns: int) -> Grid:
+        """The same cells arranged in another shape."""
         if rows * columns != self.cells:
             raise ValueError(
-                f"cannot reshape {self.rows}x{self.columns} to {rows}x{columns}: "
-                f"{self.cells} cells are not {rows * columns}; "
-                f"allowed: shapes of {self.cells} cells"
+                f"cannot reshape {self.rows}x{self.columns} ({self.cells} cells) to "
+                f"{rows}x{columns} ({rows * columns} cells); allowed: shapes of {self.cells} cells"
             )
         return Grid(rows, columns, self.neighbourhood, self.table)
 
@@ -100,7 +99,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class GridSchedule:
-    """Which grid holds in which round: a pure function of the round, so all cells agree."""
+    """Which grid applies in which round: a pure function of the round, so all cells agree."""
 
     initial: Grid
     changes: tuple[tuple[int, Grid], ...] = field(default=())
@@ -119,15 +118,15 @@ class GridSchedule:
                 )
 
     def at(self, round: int) -> Grid:
-        """The grid of a round (the latest change at or before it)."""
+        """The grid of a round: that of the latest change at or before it."""
         current = self.initial
         for start, grid in self.changes:
             if start <= round:
                 current = grid
         return current
 
-    def changed(self, round: int, grid: Grid) -> GridSchedule:
-        """The schedule that uses `grid` from `round` on, whatever was planned for later."""
+    def with_change(self, round: int, grid: Grid) -> GridSchedule:
+        """The schedule that uses `grid` from `round` on, without any later changes."""
         kept = tuple(change for change in self.changes if change[0] < round)
         return GridSchedule(self.initial, (*kept, (round, grid)))
 

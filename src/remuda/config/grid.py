@@ -1,4 +1,4 @@
-"""Settings of the grid, which refuse a grid that cannot be."""
+"""Settings of the grid; an impossible grid is refused when they are loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _parse_shape(value: Any) -> Any:
 
 
 class GridChange(Settings):
-    """One change of the grid during a run."""
+    """One change of the grid during a run; what is null stays as it was."""
 
     round: int = Field(ge=1, description="first round with the new grid")
     shape: Shape | None = Field(None, description="new shape; null keeps it")
@@ -44,7 +44,7 @@ class GridChange(Settings):
 
 
 class GridSettings(Settings):
-    """The torus of cells and who neighbours whom."""
+    """The torus of cells, and which of them are neighbours."""
 
     shape: Shape = Field((2, 2), description="rows x columns of the torus, one GAN per cell")
     neighbourhood: Neighbourhood = Field(
@@ -77,11 +77,11 @@ class GridSettings(Settings):
             grid = schedule.at(change.round)
             try:
                 if change.shape is not None:
-                    grid = grid.reshaped(*change.shape)
+                    grid = grid.with_shape(*change.shape)
                 if change.neighbourhood is not None or change.table is not None:
                     pattern = change.neighbourhood or "table"
                     grid = grid.with_neighbourhood(pattern, change.table)
             except ValueError as error:
                 raise ValueError(f"grid.schedule at round {change.round}: {error}") from None
-            schedule = schedule.changed(change.round, grid)
+            schedule = schedule.with_change(change.round, grid)
         return schedule

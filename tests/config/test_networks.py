@@ -1,0 +1,75 @@
+"""What the settings of networks say about them, compared with the networks that are built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from remuda.config import NetworkSettings, render, validate
+from remuda.gan.networks import build_generator, discriminator_skeleton
+
+SMALL: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": [4, 5]},
+    "dcgan": {"width": 2},
+    "gran": {"width": 2, "discriminator_width": 2},
+    "class_dcgan": {"width": 8},
+    "resnet": {"width": 2},
+}
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "mlp": [{"batch_norm": True}, {"batch_norm": True, "discriminator_batch_norm": False}],
+    "gran": [{"redraw": False}, {"steps": 2}],
+    "class_dcgan": [{"batch_norm": False}, {"condition": "projection", "classes": 3}],
+    "resnet": [{"condition": "auxiliary", "classes": 3}],
+}
+CASES = [
+    {"family": family, "spectral_norm": norm, **small, **change}
+    for family, small in SMALL.items()
+    for change in ({}, *CHANGES.get(family, ()))
+    for norm in (False, True)
+]
+every_case = pytest.mark.parametrize("values", CASES, ids=str)
+
+
+def test_every_family_is_among_the_cases() -> None:
+    assert list(SMALL) == NetworkSettings.names()
+
+
+@every_case
+def test_a_discriminator_has_batch_norm_if_its_settings_say_so(values: dict[str, Any]) -> None:
+    settings = NetworkSettings.model_validate(values)
+    built = discriminator_skeleton(settings, (1, 28, 28))
+    found = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in built.modules())
+    assert settings.discriminator_has_batch_norm == found
+
+
+@every_case
+def test_a_generator_takes_noise_and_labels_as_its_settings_say(values: dict[str, Any]) -> None:
+    settings = NetworkSettings.model_validate(values)
+    built = build_generator(settings, (1, 28, 28), torch.Generator())
+    noise = torch.zeros(2, settings.noise_size)
+    labels = [torch.zeros(2, dtype=torch.long)] if settings.num_classes else []
+    assert built(noise, *labels).shape == (2, 1, 28, 28)
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_the_family_comes_first_in_what_is_printed(family: str) -> None:
+    network = validate({"method": "independent", "network": family}).network
+    assert next(iter(network.model_dump())) == "family"
+    lines = render(validate({"network": family})).splitlines()
+    assert lines[lines.index("network:") + 1].startswith(f"  family: {family} ")
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_penalties_need_a_discriminator_without_batch_norm(family: str) -> None:
+    network = NetworkSettings.model_validate({"family": family, "spectral_norm": False})
+    training = validate({"training": {"objective": "relativistic"}}).training
+    if network.discriminator_has_batch_norm:
+        with pytest.raises(ValueError, match=f"network.family={family} has it; allowed: network.s"):
+            training.check_network(network)
+    else:
+        training.check_network(network)
+    training.model_copy(update={"gamma": 0.0}).check_network(network)
+    training.check_network(network.model_copy(update={"spectral_norm": True}))
