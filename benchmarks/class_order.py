@@ -1,6 +1,6 @@
 """Does one GAN per label beat one conditional GAN, and that one an unconditional one?
 
-    python benchmarks/class_order.py --data digits --images 400000 --seeds 0 1 2
+    python -m benchmarks.class_order --data digits --images 400000 --seeds 0 1 2
 
 Trains DC-GAN, DC-CGAN (told the label), class-parallel DC-CGAN and class-parallel W-CGAN on the
 same data until each has seen the same number of images in all, and scores samples by the data
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.real_data import cifar10_overrides
 from remuda.config import load_config
 from remuda.data import load_dataset
 from remuda.parallel import training
@@ -51,6 +52,7 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
     preset = ARMS[arm].format(SETS[arguments.data])
     overrides = [
         f"data={arguments.data}",
+        *cifar10_overrides(arguments.data),
         f"seed={seed}",
         f"run.dir={folder}",
         f"network.width={arguments.width}",

@@ -1,7 +1,7 @@
 """Weak scaling of class-parallel training: does a cell-round take as long when labels grow?
 
-    python benchmarks/class_scaling.py --labels 2 10 40 100
-    python benchmarks/class_scaling.py --match-workers
+    python -m benchmarks.class_scaling --labels 2 10 40 100
+    python -m benchmarks.class_scaling --match-workers
 
 Relabels the images of a data set (digits, or CIFAR-10 with --data cifar10) into groups of equal
 size and trains one small GAN per group, on a fixed number of workers; or, with --match-workers, as
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.real_data import cifar10_overrides
 from remuda.config import load_config
 from remuda.data import Dataset, load_dataset
 from remuda.parallel import training
@@ -83,7 +84,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
-    settings = load_config("class-parallel-mnist", [f"data={arguments.data}"]).data
+    overrides = [f"data={arguments.data}", *cifar10_overrides(arguments.data)]
+    settings = load_config("class-parallel-mnist", overrides).data
     dataset = load_dataset(settings)
     if arguments.match_workers:
         sizes = [(workers, workers) for workers in range(1, arguments.workers + 1)]

@@ -52,9 +52,10 @@ from remuda.parallel.messages import (
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import State, Timeouts, may_start
 from remuda.parallel.transports.base import MasterComm
+from remuda.runs.checkpoints import cell_file
 from remuda.runs.prepare import Run, environment
 from remuda.runs.retention import checkpoint_due
-from remuda.runs.store import RunFolder, cell_file
+from remuda.runs.store import RunFolder
 
 CORES_PER_HOST = 48
 SPARES = 2  # adopt the cells of the two that are lost

@@ -22,3 +22,14 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("REMUDA_DATA is not set to the folder of the real data sets")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def real_cifar10(real_data: Path) -> Path:
+    """A data folder with CIFAR-10 as it is published."""
+    from benchmarks.real_data import published_cifar10
+
+    folder = published_cifar10(real_data)
+    if not (folder / "cifar-10-batches-py").is_dir():
+        pytest.skip("REMUDA_DATA has no CIFAR-10")
+    return folder

@@ -84,26 +84,26 @@ def _training_a_batch() -> None:
 
 
 def _after_file(end: str) -> None:
-    from remuda.runs import ensemble, outcome, store
+    from remuda.runs import checkpoints, ensemble, outcome, store
 
     def written(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
             die()
 
-    for module in (store, ensemble, outcome):
+    for module in (store, checkpoints, ensemble, outcome):
         for name in ("write_atomically", "write_json"):
             if hasattr(module, name):
                 after(module, name, written)
 
 
 def _before_file(end: str) -> None:
-    from remuda.runs import ensemble, store
+    from remuda.runs import checkpoints, ensemble, store
 
     def writing(path: Path, *_: object, **__: object) -> None:
         if str(path).endswith(end):
             die()
 
-    for module in (store, ensemble):
+    for module in (store, checkpoints, ensemble):
         for name in ("write_atomically", "write_json"):
             before(module, name, writing)
 
@@ -199,7 +199,7 @@ def interrupt_within_a_library() -> None:
 
 def interrupt(at: str) -> None:
     """Ctrl-C exactly at a named point."""
-    from remuda.runs import outcome, store
+    from remuda.runs import checkpoints, outcome
     from remuda.runs.ensemble import Ensemble
     from remuda.runs.store import RunFolder
 
@@ -226,7 +226,7 @@ def interrupt(at: str) -> None:
     elif at == "in the sample sheets":
         before(outcome, "sheet", now)
     elif at == "in a checkpoint":
-        before(store, "write_atomically", at_cell)
+        before(checkpoints, "write_atomically", at_cell)
     elif at == "after a checkpoint":
         after(RunFolder, "complete_checkpoint", now)
     elif at == "before pruning":

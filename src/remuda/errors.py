@@ -1,5 +1,7 @@
 """Errors that are the user's to fix: shown as plain lines, never as a traceback."""
 
+from collections.abc import Iterable
+
 STOPPED = 75  # exit code of a run that SIGUSR1 stopped: everything is saved, start it again
 
 
@@ -25,3 +27,12 @@ class StoreError(RemudaError):
 
 class DamagedError(StoreError):
     """A file that can be read but is not what it should be; reading it again will not help."""
+
+
+class NewerFormatError(StoreError):
+    """A file written by a newer remuda: it is sound, so it must not be skipped or thrown away."""
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A shape as messages and tables write it: 1x28x28."""
+    return "x".join(map(str, shape))

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of either."""
+"""Files that a reader sees whole, either the old one or the new one, and checks before use."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from remuda.errors import DamagedError, StoreError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-VERSION = "0.1.0"  # of remuda; every file that is kept says which one wrote it
+from remuda.errors import DamagedError, NewerFormatError, StoreError
+
+VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
+_LONGEST_VALUE = 60  # characters of a bad value that a message shows
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write, flush to disk, then rename into place; nothing is left behind on failure.
 
-    Without `durable` a reader still finds all or nothing, but a power cut may undo it.
+    Without `durable`, readers still see all or nothing, but a power cut may undo the write.
     """
-    # The name is fixed, so what a killed writer left is overwritten by the next one.
+    # The name is fixed, so the next writer overwrites what a killed one left behind.
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +36,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         if durable:
             _sync(path.parent)
     except FileNotFoundError:
-        # A worker that was written off and does not know it yet wrote the same: its file is there.
+        # A worker given up for lost that is still running wrote and renamed the same file first.
         if not path.exists():
             raise StoreError(f"{path}: cannot be written: it was removed meanwhile") from None
     except OSError as error:
@@ -62,21 +65,66 @@ def write_json(path: Path, value: Any, *, durable: bool = True, indent: int | No
     write_atomically(path, (to_json(value, indent) + "\n").encode(), durable=durable)
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object, or a StoreError that names the file."""
+class Record(BaseModel):
+    """The content of a JSON file: types are checked strictly, unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+class _Version(Record):
+    format: int
+
+
+def read_record(
+    path: Path, kind: type[AnyRecord], what: str, *, format: int | None = None
+) -> AnyRecord:
+    """A JSON file checked against its model, or a StoreError that names the file and the problem.
+
+    With `format`, the newest version of the file that this remuda knows, later ones are refused
+    with a request to upgrade.
+    """
     try:
-        value = json.loads(path.read_text("utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise DamagedError(f"{path}: not valid JSON, so no {what}: {error}") from None
-    if not isinstance(value, dict):
-        raise DamagedError(f"{path}: not a {what}: expected a JSON object")
-    return value
+    if format is not None:
+        _refuse_newer(path, content, format)
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise DamagedError(f"{path}: not a {what}: {_first_problem(error)}") from None
+
+
+def _refuse_newer(path: Path, content: bytes, known: int) -> None:
+    try:
+        found = _Version.model_validate_json(content).format
+    except ValidationError:
+        return  # whatever is wrong, the file's own model says it better
+    if found > known:
+        raise NewerFormatError(
+            f"{path}: format {found} was written by a newer remuda; known: {known}; please upgrade"
+        )
+
+
+def _first_problem(error: ValidationError) -> str:
+    """One line about the first thing that is wrong: the key, its value, what is expected."""
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    if not key:
+        return message
+    value = repr(first["input"])
+    short = value if len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}..."
+    return f"{key}={short}: {message}"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Standard JSON: what is no number (NaN, infinity) becomes null."""
+    """Standard JSON: NaN and infinity become null."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 

@@ -151,7 +151,7 @@ def test_the_best_members_fight_a_duel(alone: Path, swapped: Path) -> None:
 def test_points_are_judged_in_the_judges_own_scale() -> None:
     points = torch.tensor([[0.0, 10.0], [4.0, 30.0], [2.0, 14.0]])
     wide, narrow = dataset_from_array(points.numpy()), dataset_from_array(points[1:].numpy())
-    assert wide.scale != narrow.scale
+    assert wide.scaling != narrow.scaling
     assert torch.allclose(translated(wide.items[1:], wide, narrow), narrow.items, atol=1e-6)
     assert torch.allclose(translated(narrow.items, narrow, wide), wide.items[1:], atol=1e-6)
     assert translated(wide.items, wide, wide) is wide.items

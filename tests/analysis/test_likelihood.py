@@ -87,7 +87,7 @@ def test_a_mixture_of_one_generator_twice_is_that_generator(
 
     def figures(*weights: float) -> Likelihood:
         members = tuple(Member(cell, weight, state) for cell, weight in enumerate(weights))
-        twin = Ensemble(whole.network, whole.shape, members, whole.scale, whole.offset)
+        twin = Ensemble(whole.network, whole.shape, members, whole.scaling)
         monkeypatch.setattr(likelihood, "load", lambda _: twin)
         return Estimate(alone, examples=3, simulated=0, settings=settings).run()
 

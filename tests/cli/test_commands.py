@@ -107,7 +107,7 @@ BAD = {
     "tournament": (["method.tournament_size=9"], "larger than the neighbourhood of 3"),
     "two sources": (["digits", "other"], "expected one preset or YAML file"),
     "no preset": (["quikstart"], "did you mean quickstart?"),
-    "no data": (["data=/no/such.npz"], "data.source='/no/such.npz' is no data set"),
+    "no data": (["data=/no/such.npz"], "data.source='/no/such.npz' is neither a data set"),
     "batch": (["training.batch_size=61"], "training.batch_size=61: larger than the 60 items"),
     "small share": (
         ["training.batch_size=40", "data.view=share", "data.share=0.5"],

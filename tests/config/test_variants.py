@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
 from remuda.config import (
@@ -209,6 +211,32 @@ def test_what_is_not_a_section_is_told_what_one_looks_like(value: Any) -> None:
             "method=null: not allowed; allowed: a section with name: cellular, independent, gap, "
             "class_parallel"
         )
+
+
+KEYS = st.sampled_from(["name", "family", "within", "network", "losses", "steps", "swap", "x"])
+WORDS = st.sampled_from(["gap", "cellular", "class_parallel", "mlp", "gran", "minimax", ""])
+NONSENSE: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@example("method", {"name": "class_parallel", "within": {"swap": "none"}})
+@example("network", {"family": ["mlp"]})
+@example("members", [{"network": {"family": {}}}])
+@given(
+    st.sampled_from(["method", "network", "members", "training", "score"]),
+    NONSENSE,
+)
+def test_nonsense_is_refused_by_naming_its_section(section: str, value: Any) -> None:
+    said = section
+    try:
+        validate({section: value})
+    except ConfigError as error:
+        said = str(error)
+    assert all(line.startswith((section, "method.")) for line in said.splitlines())
 
 
 def test_two_kinds_cannot_have_one_name(toy_network: type[NetworkSettings]) -> None:

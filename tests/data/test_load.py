@@ -29,7 +29,7 @@ def test_an_unknown_source_is_told_the_names_and_a_near_one(
     with pytest.raises(ConfigError) as caught:
         load(source)
     said = str(caught.value)
-    assert said.startswith(f"data.source={source!r} is no data set and no existing path; ")
+    assert said.startswith(f"data.source={source!r} is neither a data set nor an existing path; ")
     assert said.endswith(" allowed: digits, mnist, cifar10, cifar100, r15, mog25, ring8, or a path")
     assert ("did you mean" in said) == (nearest is not None)
     assert nearest is None or f"; did you mean {nearest}? allowed: " in said

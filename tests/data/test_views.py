@@ -69,7 +69,7 @@ def test_disjoint_shares_that_do_not_fit_are_refused() -> None:
 
 def _labelled(*names: str, labels: tuple[int, ...]) -> Dataset:
     points = _points(len(labels))
-    return Dataset(points.items, torch.tensor(labels), names, "pets", points.scale, points.offset)
+    return Dataset(points.items, torch.tensor(labels), names, "pets", points.scaling)
 
 
 @pytest.mark.parametrize("label", [1, "1", "dog"])

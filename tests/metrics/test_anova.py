@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -102,18 +100,17 @@ def test_what_cannot_be_compared_is_refused(labels: list[int] | None, says: str)
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("source", "folder", "papers", "f"),
+    ("source", "fixture", "papers", "f"),
     [
-        ("mnist", "mnist", [38.78], [3497.9]),
-        ("cifar10", "cifar-10", [22.12, 103.20, 400.47], [92.2, 456.6, 1544.4]),
+        ("mnist", "real_data", [38.78], [3497.9]),
+        ("cifar10", "real_cifar10", [22.12, 103.20, 400.47], [92.2, 456.6, 1544.4]),
     ],
 )
 def test_the_published_figures_come_out(
-    real_data: Path, source: str, folder: str, papers: list[float], f: list[float]
+    request: pytest.FixtureRequest, source: str, fixture: str, papers: list[float], f: list[float]
 ) -> None:
-    if not (real_data / folder).is_dir():
-        pytest.skip(f"REMUDA_DATA has no {folder}")
-    data = load_dataset(DataSettings(source=source, dir=str(real_data)))
+    folder = request.getfixturevalue(fixture)
+    data = load_dataset(DataSettings(source=source, dir=str(folder)))
     found = anova(data.items, data.labels, data.name)
     assert [round(part.papers, 2) for part in found.channels] == papers
     assert [round(part.f, 1) for part in found.channels] == f

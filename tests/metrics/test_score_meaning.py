@@ -113,10 +113,8 @@ def test_accuracy_on_the_official_test_images() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_accuracy_of_the_cifar_classifier_on_the_official_test_images(real_data: Path) -> None:
-    if not (real_data / "cifar-10").is_dir():
-        pytest.skip("REMUDA_DATA has no cifar-10")
-    data = dataset(source="cifar10", split="test")
+def test_accuracy_of_the_cifar_classifier_on_the_official_test_images(real_cifar10: Path) -> None:
+    data = dataset(source="cifar10", split="test", dir=str(real_cifar10))
     assert data.labels is not None
     guesses = load_extractor("cifar")(data.items).logits.argmax(1)
     assert (guesses == data.labels).double().mean().item() == pytest.approx(0.8545, abs=0.002)

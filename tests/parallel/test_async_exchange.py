@@ -53,7 +53,7 @@ def check_every_round_is_there_once(run: Path, rounds: int = ROUNDS) -> None:
     assert found == [(round, cell) for round in range(1, rounds + 1) for cell in range(CELLS)]
     result = RunFolder(run).result()
     assert result is not None
-    assert result["rounds"] == rounds
+    assert result.rounds == rounds
 
 
 def test_nobody_waits_for_a_worker_that_is_ten_times_slower(tmp_path: Path, data: Path) -> None:

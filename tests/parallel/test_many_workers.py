@@ -52,7 +52,7 @@ def test_a_lost_worker_of_hundreds_is_adopted_and_the_run_finishes(tmp_path: Pat
     assert sorted(told) == [(round, cell) for round in range(1, ROUNDS + 1) for cell in cells]
     result = folder.result()
     assert result is not None
-    assert result["rounds"] == ROUNDS
+    assert result.rounds == ROUNDS
 
 
 @pytest.mark.parametrize("grid", ["5x10", "20x20"])

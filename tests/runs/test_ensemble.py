@@ -16,7 +16,8 @@ import torch
 from scipy.stats import chisquare
 
 from remuda.config import AnyNetwork, DcganSettings, GranSettings, MlpSettings
-from remuda.errors import ConfigError, StoreError
+from remuda.data import Scaling
+from remuda.errors import ConfigError, NewerFormatError, StoreError
 from remuda.files import digest
 from remuda.gan.networks import build_generator
 from remuda.runs.ensemble import Ensemble, Member, load_ensemble
@@ -107,7 +108,8 @@ def test_generators_are_asked_as_often_as_their_weights_say(weights: tuple[float
 
 
 def test_points_come_back_in_their_own_units() -> None:
-    far = Ensemble(NETWORK, (2,), (member(0, 1.0, (2,)),), scale=(10.0, 0.5), offset=(100.0, -3.0))
+    scaling = Scaling((10.0, 0.5), (100.0, -3.0))
+    far = Ensemble(NETWORK, (2,), (member(0, 1.0, (2,)),), scaling)
     points = far.sample(200)
     assert points.shape == (200, 2)
     assert points.dtype == np.float32
@@ -175,7 +177,8 @@ def test_every_kind_of_network_comes_back(
     scale: tuple[float, ...],
     tmp_path: Path,
 ) -> None:
-    original = Ensemble(network, shape, (member(0, 1.0, shape, network),), scale, scale)
+    scaling = Scaling(scale, scale)
+    original = Ensemble(network, shape, (member(0, 1.0, shape, network),), scaling)
     original.save(tmp_path)
     assert np.array_equal(load_ensemble(tmp_path).sample(9), original.sample(9))
 
@@ -272,7 +275,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "truncated description": (
         rewritten("config.json", lambda data: data[:50]),
-        "config.json: not valid JSON",
+        "config.json: not a remuda ensemble: Invalid JSON",
     ),
     "missing model": (
         lambda folder: (folder / "model.safetensors").unlink(),
@@ -287,20 +290,20 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     "other kind": (described(lambda d: d.update(kind="cat")), "config.json: not a remuda ensemble"),
     "newer": (
         described(lambda d: d.update(format=2)),
-        "config.json: format 2 cannot be read; known: 1; it was written by a newer remuda",
+        "config.json: format 2 was written by a newer remuda; known: 1; please upgrade",
     ),
-    "no format": (described(lambda d: d.pop("format")), "config.json: format None cannot be read"),
+    "no format": (described(lambda d: d.pop("format")), "ensemble: format is missing"),
     "unknown family": (
         described(lambda d: d["network"].update(family="transformer")),
-        "config.json: network.*transformer",
+        "config.json: not a remuda ensemble: network.*transformer",
     ),
     "extra setting": (
         described(lambda d: d["network"].update(hook="os.system")),
-        "config.json: network.hook='os.system' is not valid",
+        "config.json: not a remuda ensemble: network.hook='os.system'",
     ),
     "bad setting": (
         described(lambda d: d["network"].update(latent=-1)),
-        "config.json: network.latent=-1 is not valid",
+        "config.json: not a remuda ensemble: network.latent=-1: Input should be greater",
     ),
     "huge network": (  # of terabytes: refused before anything is made of that size
         described(lambda d: d["network"].update(hidden=[2_000_000, 2_000_000])),
@@ -318,25 +321,27 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
         described(lambda d: d.update(shape=[1, 5, 5])),
         "config.json: not a valid ensemble: tensor 0.2.(weight|bias) does not fit",
     ),
-    "endless shape": (described(lambda d: d.update(shape=[1, math.inf])), "not a valid ensemble"),
-    "empty shape": (described(lambda d: d.update(shape=[])), "config.json: not a valid ensemble"),
-    "text shape": (described(lambda d: d.update(shape="abc")), "config.json: not a valid ensemble"),
+    "endless shape": (described(lambda d: d.update(shape=[1, math.inf])), "ensemble: shape.1=inf"),
+    "empty shape": (described(lambda d: d.update(shape=[])), "ensemble: shape="),
+    "text shape": (described(lambda d: d.update(shape="abc")), "ensemble: shape='abc'"),
     "weights off": (
         described(lambda d: d["members"][0].update(weight=0.9)),
         "config.json: not a valid ensemble: mixture weights",
     ),
     "weight NaN": (
         described(lambda d: d["members"][0].update(weight=math.nan)),
-        "config.json: not a valid ensemble: mixture weights",
+        "config.json: not a remuda ensemble: members.0.weight=nan",
     ),
     "member too few": (described(lambda d: d["members"].pop()), "belongs to no member"),
-    "members a number": (described(lambda d: d.update(members=5)), "not a valid ensemble"),
-    "members of text": (described(lambda d: d.update(members=["a", "b"])), "not a valid ensemble"),
+    "members a number": (described(lambda d: d.update(members=5)), "ensemble: members=5"),
+    "members of text": (described(lambda d: d.update(members=["a", "b"])), "members.0='a'"),
+    "cell a text": (described(lambda d: d["members"][0].update(cell="4")), "members.0.cell='4'"),
+    "labels a list": (described(lambda d: d.update(labels=[])), "ensemble: labels="),
     "scale too long": (described(lambda d: d.update(scale=[1, 2, 3])), "scale=.* does not fit"),
-    "offset NaN": (described(lambda d: d.update(offset=[math.nan])), "offset=.* does not fit"),
-    "no scale": (described(lambda d: d.pop("scale")), "config.json: not a valid ensemble"),
-    "NaN": (weighed(lambda t: t["0.0.weight"].fill_(math.nan)), "0.0.weight holds values that are"),
-    "infinity": (weighed(lambda t: t["1.2.bias"].fill_(math.inf)), "1.2.bias holds values that"),
+    "offset NaN": (described(lambda d: d.update(offset=[math.nan])), "ensemble: offset.0=nan"),
+    "no scale": (described(lambda d: d.pop("scale")), "ensemble: scale is missing"),
+    "NaN": (weighed(lambda t: t["0.0.weight"].fill_(math.nan)), "0.0.weight holds NaN or infinity"),
+    "infinity": (weighed(lambda t: t["1.2.bias"].fill_(math.inf)), "1.2.bias holds NaN or inf"),
     "extra tensor": (weighed(lambda t: t.update({"0.9.x": torch.zeros(1)})), "0.9.x does not fit"),
     "missing tensor": (weighed(lambda t: t.pop("1.0.bias")), "1.0.bias does not fit"),
     "stray tensor": (weighed(lambda t: t.update(x=torch.zeros(1))), "'x' belongs to no member"),
@@ -360,6 +365,14 @@ def test_a_tampered_ensemble_is_refused_by_name(case: str, saved: Path) -> None:
     said = str(caught.value)
     assert said.startswith(str(saved))
     assert len(said.splitlines()) == 1
+    assert isinstance(caught.value, NewerFormatError) == (case == "newer")
+
+
+def test_fields_of_a_later_version_are_ignored(ensemble: Ensemble, saved: Path) -> None:
+    described(lambda d: d.update(licence="MIT", members=[{**m, "age": 3} for m in d["members"]]))(
+        saved
+    )
+    assert np.array_equal(load_ensemble(saved).sample(5), ensemble.sample(5))
 
 
 # ---------------------------------------------------------------------------------- members differ
@@ -420,5 +433,5 @@ def test_a_member_whose_weights_do_not_fit_its_network_is_refused(tmp_path: Path
         load_ensemble(tmp_path)
     description["members"][2]["network"] = {"family": "nonsense"}
     path.write_text(json.dumps(description))
-    with pytest.raises(StoreError, match="not valid"):
+    with pytest.raises(StoreError, match=r"members\.2\.network=.*nonsense"):
         load_ensemble(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from remuda.config import ClassDcganSettings, MlpSettings
+from remuda.data import Scaling
 from remuda.errors import ConfigError, StoreError
 from remuda.gan.networks import build_generator
 from remuda.runs.ensemble import Ensemble, Labels, Member, load_ensemble
@@ -36,7 +37,7 @@ def by_label() -> Ensemble:
         Member(7 + label, share, constant(0.1 * (label + 1)), label=label)
         for label, share in enumerate(shares)
     )
-    return Ensemble(TOY, (1,), members, (1.0,), (0.0,), labels=Labels(NAMES, shares))
+    return Ensemble(TOY, (1,), members, Scaling((1.0,), (0.0,)), labels=Labels(NAMES, shares))
 
 
 @pytest.mark.parametrize(("label", "value"), [("dog", 0.2), (1, 0.2), ("2", 0.3), ("cat", 0.1)])
@@ -81,7 +82,7 @@ def test_labels_survive_the_file_and_the_card_lists_them(
         (lambda entry: entry.pop("labels"), "labels without names"),
         (lambda entry: entry["labels"]["names"].pop(), "2 labels do not go"),
         (lambda entry: entry["labels"].update(shares=[0.5, 0.6, -0.1]), "do not go with shares"),
-        (lambda entry: entry["members"][0].update(label=3), "none of 0 to 2"),
+        (lambda entry: entry["members"][0].update(label=3), "not in 0 to 2"),
     ],
 )
 def test_damaged_labels_are_refused(
@@ -100,7 +101,7 @@ def test_damaged_labels_are_refused(
 def test_an_unknown_label_is_named_with_those_there_are(by_label: Ensemble) -> None:
     with pytest.raises(ConfigError, match=r"label=catt is no label .*did you mean cat\?"):
         by_label.sample(1, label="catt")
-    plain = Ensemble(TOY, (1,), (Member(0, 1.0, constant(0.1)),), (1.0,), (0.0,))
+    plain = Ensemble(TOY, (1,), (Member(0, 1.0, constant(0.1)),), Scaling((1.0,), (0.0,)))
     with pytest.raises(ConfigError, match="knows no labels"):
         plain.sample(1, label=0)
 

@@ -232,7 +232,7 @@ def test_two_at_once_are_refused(tmp_path: Path, data: Path) -> None:
         code, _, errors = remuda(tmp_path, *words)
         assert code == (3 if words[0] == "resume" else 2)
         assert len(errors.splitlines()) == 1
-        assert "another process is training here" in errors or "already there" in errors
+        assert "another process is training here" in errors or "already exists" in errors
     assert "running" in remuda(tmp_path, "runs", str(tmp_path))[1]
     long.send(signal.SIGKILL)
     assert long.wait() == -signal.SIGKILL

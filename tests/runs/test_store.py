@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from remuda.config import load_config
-from remuda.errors import ConfigError, StoreError
+from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreError
 from remuda.files import write_atomically
 from remuda.gan.parcels import Parcel
-from remuda.runs import store
-from remuda.runs.store import NewerFormatError, RunFolder, find_runs, fresh_path
+from remuda.runs import checkpoints, store
+from remuda.runs.store import RunFolder, find_runs, fresh_path
 from tests import faults
 from tests.tiny_runs import (
     ROUNDS,
@@ -56,7 +56,7 @@ def test_a_new_folder_says_what_runs_in_it(folder: RunFolder) -> None:
     assert RunFolder.open(folder.path).config() == load_config(
         "quickstart", [f"run.dir={folder.path}"]
     )
-    assert folder.env() == {"torch": "x"}
+    assert folder.env().torch == "x"
     assert folder.result() is None
 
 
@@ -82,7 +82,7 @@ def test_a_folder_that_holds_something_is_refused(inside: str, tmp_path: Path) -
     else:
         path.mkdir()
         (path / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match=r"run\.dir=.*run: is already there and not empty"):
+    with pytest.raises(ConfigError, match=r"run\.dir=.*run: already exists and is not empty"):
         RunFolder.create(config, {})
 
 
@@ -232,7 +232,7 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
         seen.append((path.name, len(folder.checkpoints())))
         write_atomically(path, content, durable=durable)
 
-    monkeypatch.setattr(store, "write_atomically", spy)
+    monkeypatch.setattr(checkpoints, "write_atomically", spy)
     monkeypatch.setattr("remuda.files.write_atomically", spy)
     save_checkpoint(folder, 1, parcels(), None)
     assert [name for name, _ in seen] == [
@@ -300,9 +300,10 @@ def test_a_manifest_that_lies_is_named(folder: RunFolder, case: str, change: Any
     (checkpoint,) = folder.checkpoints()
     path = checkpoint.path / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(StoreError, match=f"^{path}: "):
+    with pytest.raises(DamagedError, match=f"^{path}: ") as caught:
         folder.load_checkpoint(checkpoint)
-    assert folder.checkpoints()[0].loss is None  # found, so that the user can be told
+    assert len(str(caught.value).splitlines()) == 1
+    assert folder.checkpoints()[0].loss is None  # listed, so that loading it reports the damage
 
 
 def test_a_newer_format_asks_for_an_upgrade(folder: RunFolder) -> None:

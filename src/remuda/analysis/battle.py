@@ -12,7 +12,7 @@ from torch import Tensor
 
 from remuda.analysis.population import Population, held_out, load_population
 from remuda.data import Dataset
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, shape_text
 from remuda.metrics.gam import (
     TOLERANCE,
     Contender,
@@ -215,8 +215,9 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
         first = populations[0] if populations else found
         if found.dataset.shape != first.dataset.shape:
             raise ConfigError(
-                f"{path}: its items are {_times(found.dataset.shape)} and those of {first.path} "
-                f"{_times(first.dataset.shape)}; allowed: runs on items of one shape"
+                f"{path}: its items are {shape_text(found.dataset.shape)} and those of "
+                f"{first.path} {shape_text(first.dataset.shape)}; "
+                "allowed: runs on items of one shape"
             )
         if found.dataset.name != first.dataset.name:
             raise ConfigError(
@@ -232,16 +233,6 @@ def translated(items: Tensor, source: Dataset, target: Dataset) -> Tensor:
 
     Points are scaled by their range, which differs between subsets of the same data.
     """
-    if (source.scale, source.offset) == (target.scale, target.offset):
+    if source.scaling == target.scaling:
         return items
-    ones = [1] * (len(source.shape) - 1)
-
-    def row(values: tuple[float, ...]) -> Tensor:
-        return torch.tensor(values).reshape(-1, *ones)
-
-    raw = items * row(source.scale) + row(source.offset)
-    return (raw - row(target.offset)) / row(target.scale)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
+    return target.scaling.to_scaled(source.scaling.to_raw(items))

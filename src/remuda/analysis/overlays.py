@@ -11,7 +11,7 @@ import numpy.typing as npt
 from remuda.analysis.figures import Panel, overlay, scatters
 from remuda.analysis.population import short_names
 from remuda.data import Dataset, load_dataset
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, shape_text
 from remuda.metrics import evenly_spaced, mode_coverage
 from remuda.metrics.coverage import REACH
 from remuda.runs.ensemble import Ensemble, load
@@ -32,8 +32,8 @@ def picture(
     for path, ensemble in zip(paths, ensembles, strict=True):
         if ensemble.shape != dataset.shape:
             raise ConfigError(
-                f"{path}: its items are {_times(ensemble.shape)} and those of {paths[0]} "
-                f"{_times(dataset.shape)}; allowed: runs on items of one shape"
+                f"{path}: its items are {shape_text(ensemble.shape)} and those of {paths[0]} "
+                f"{shape_text(dataset.shape)}; allowed: runs on items of one shape"
             )
     made = dict(zip(short_names(list(paths)), ensembles, strict=True))
     if dataset.shape == (2,):
@@ -79,12 +79,4 @@ def _plane(dataset: Dataset, made: Mapping[str, Ensemble], count: int, seed: int
 
 def _raw(dataset: Dataset) -> Array:
     """Items in their own units, as `Ensemble.sample` gives them."""
-    ones = [1] * (len(dataset.shape) - 1)
-    scale = np.asarray(dataset.scale, np.float32).reshape(-1, *ones)
-    offset = np.asarray(dataset.offset, np.float32).reshape(-1, *ones)
-    found: Array = dataset.items.numpy() * scale + offset
-    return found
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
+    return dataset.scaling.to_raw(dataset.items).numpy()

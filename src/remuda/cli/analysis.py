@@ -276,9 +276,10 @@ def show_coverage(
         print(line)
     from remuda.runs.store import RunFolder
 
-    cells = (RunFolder.open(run).result() or {}).get("modes_by_cell")
-    if isinstance(cells, dict) and len(cells) > 1:
-        covered = " ".join(str(one["values"]["modes_covered"]) for one in cells.values())
+    result = RunFolder.open(run).result()
+    cells = result.modes_by_cell if result else None
+    if cells and len(cells) > 1:
+        covered = " ".join(str(one.values.get("modes_covered")) for one in cells.values())
         print(f"cells alone     cover {covered}")
 
 

@@ -133,12 +133,12 @@ def status(run: RunPath) -> None:
     if found is None:
         print(f"{run}: nobody is training here now; `{own_command()} runs` says how far it came")
         return
-    age = max(0.0, time.time() - found["time"])
+    age = max(0.0, time.time() - found.time)
     workers = [
         dataclasses.replace(watched, heard=watched.heard + age)
-        for watched in map(WorkerStatus.from_json, found["workers"])
+        for watched in map(WorkerStatus.from_json, found.workers)
     ]
-    print(f"round {found['completed']} of {found['rounds']} is complete, term {found['epoch']}")
+    print(f"round {found.completed} of {found.rounds} is complete, term {found.epoch}")
     console = Console()
     console.print(workers_line(workers))
     console.print(workers_table(workers, console.width))

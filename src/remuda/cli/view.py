@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from remuda.cli.tables import NARROW, workers_line, workers_table
+from remuda.errors import shape_text
 from remuda.methods import Mixture, RoundReport
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Liveness, WorkerStatus
@@ -297,7 +298,7 @@ def describe(run: Run) -> str:
     grid = f"{config.grid.shape[0]}x{config.grid.shape[1]}"
     return (
         f"{config.name}: {config.method.name} on a {grid} grid, {len(data):,} items of "
-        f"{data.name} ({'x'.join(map(str, data.shape))}), {config.network.family}, "
+        f"{data.name} ({shape_text(data.shape)}), {config.network.family}, "
         f"{config.rounds} rounds, seed {config.seed}, threads {config.threads}"
     )
 

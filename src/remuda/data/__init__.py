@@ -1,16 +1,20 @@
 """Training data: from a name or a path to one tensor in [-1, 1], and what each cell sees of it."""
 
 from remuda.data.dataset import Dataset, Modes
+from remuda.data.formats import NAMED
 from remuda.data.formats.arrays import dataset_from_array
 from remuda.data.labels import find_label
-from remuda.data.load import NAMED, load_dataset, selected
+from remuda.data.load import load_dataset, selected
+from remuda.data.scaling import PIXELS, Scaling
 from remuda.data.shared import open_shared_dataset, share_dataset
 from remuda.data.views import view_indices
 
 __all__ = [
     "NAMED",
+    "PIXELS",
     "Dataset",
     "Modes",
+    "Scaling",
     "dataset_from_array",
     "find_label",
     "load_dataset",

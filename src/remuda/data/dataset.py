@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from remuda.data.scaling import PIXELS, Scaling
 from remuda.streams import choice_stream
 
 
@@ -25,14 +26,13 @@ class Modes:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """All items of a data set in memory, scaled to [-1, 1], with what undoes the scaling."""
+    """All items of a data set in memory, scaled to [-1, 1]; `scaling` gives the raw values back."""
 
     items: torch.Tensor  # float32, contiguous: (N, C, H, W) images or (N, D) points
     labels: torch.Tensor | None  # int64 (N,), each an index into label_names
     label_names: tuple[str, ...]  # () without labels
     name: str
-    scale: tuple[float, ...]  # raw = items * scale + offset, per coordinate; one for all pixels
-    offset: tuple[float, ...]
+    scaling: Scaling
     modes: Modes | None = None  # where they are known
     validation: torch.Tensor | None = None  # items held out: no cell trains on them
 
@@ -50,7 +50,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells that two runs saw the same data: a hash over items and labels."""
+        """A hash of items and labels: equal for two runs exactly when they saw the same data."""
         digest = hashlib.blake2b(self.items.numpy().data, digest_size=16)
         if self.labels is not None:
             digest.update(self.labels.numpy().data)
@@ -59,19 +59,19 @@ class Dataset:
         return digest.hexdigest()
 
     def first(self, limit: int | None) -> Dataset:
-        """The first so many items, as copies so that the rest can be freed."""
+        """The first `limit` items, copied so that the rest can be freed."""
         if limit is None or limit >= len(self):
             return self
         return self.take(torch.arange(limit))
 
     def some(self, limit: int | None, seed: int) -> Dataset:
-        """So many items drawn at random, in their old order: points may come sorted by mode."""
+        """`limit` items at random, in their old order: points may come sorted by mode."""
         if limit is None or limit >= len(self):
             return self
         return self.take(_random_indices(len(self), limit, seed, "data-limit"))
 
     def hold_out(self, count: int, seed: int) -> Dataset:
-        """Part so many random items off for validation; whoever asks first gets the same ones."""
+        """Set `count` random items aside for validation; the seed alone decides which."""
         held = _random_indices(len(self), count, seed, "data-validation")
         kept = torch.ones(len(self), dtype=torch.bool)
         kept[held] = False
@@ -79,7 +79,7 @@ class Dataset:
         return rest.replace(validation=self.items[held])
 
     def take(self, indices: torch.Tensor) -> Dataset:
-        """Copies of the items at these places; modes and held-out items stay."""
+        """Copies of the items at these indices; modes and held-out items stay."""
         labels = None if self.labels is None else self.labels[indices]
         return self.replace(items=self.items[indices], labels=labels)
 
@@ -99,8 +99,8 @@ def dataset_from_bytes(
     name: str,
     limit: int | None = None,
 ) -> Dataset:
-    """Images as files hold them, (N, C, H, W) bytes, made a data set."""
-    # The limit comes first: a few of many images should not cost the memory of all as floats.
+    """A data set from images as files hold them: bytes of shape (N, C, H, W)."""
+    # The limit comes first: taking a few of many images should not convert all of them to floats.
     items = torch.from_numpy(images[:limit].astype(np.float32, order="C")).div_(127.5).sub_(1)
     kept = None if labels is None else torch.from_numpy(labels[:limit].astype(np.int64))
-    return Dataset(items, kept, label_names if kept is not None else (), name, (0.5,), (0.5,))
+    return Dataset(items, kept, label_names if kept is not None else (), name, PIXELS)

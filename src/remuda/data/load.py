@@ -1,4 +1,4 @@
-"""The way from `data.source` to a data set: by name, or by what lies at a path."""
+"""From `data.source` to a data set: by name, or by what is found at a path."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from pathlib import Path
 
 from remuda.config import DataSettings, suggest
 from remuda.data.dataset import Dataset
-from remuda.data.formats.arrays import NPY_MAGIC, ZIP_MAGIC, load_npy, load_npz, load_points
-from remuda.data.formats.cifar import is_cifar_folder, load_cifar, load_cifar_folder
-from remuda.data.formats.digits import load_digits
-from remuda.data.formats.folder import load_folder
-from remuda.data.formats.idx import GZIP_MAGIC, load_idx
-from remuda.data.formats.mnist import load_mnist
-from remuda.data.formats.points import load_known_points
+from remuda.data.formats import FORMATS, NAMED, Format
 from remuda.data.places import data_dirs
 from remuda.data.reading import reading
 from remuda.errors import ConfigError, DataError
 
-POINTS = ("r15", "mog25", "ring8")
-NAMED = ("digits", "mnist", "cifar10", "cifar100", *POINTS)
+_HEAD = 16  # bytes of a file that its format is recognised by
 
 
 def load_dataset(settings: DataSettings) -> Dataset:
@@ -29,14 +22,14 @@ def load_dataset(settings: DataSettings) -> Dataset:
 
 
 def selected(dataset: Dataset, settings: DataSettings) -> Dataset:
-    """What the settings ask for of a whole data set: items held out, and not too many others."""
+    """The part of a whole data set that the settings ask for: first held out, then limited."""
     if settings.validation >= len(dataset):
         raise ConfigError(
             f"data.validation={settings.validation}: {dataset.name} has {len(dataset)} items; "
             f"allowed: 0 to {len(dataset) - 1}"
         )
     if settings.validation:
-        # Before the limit: what is held out is the same with any limit.
+        # Before the limit, so that any limit leaves the same items held out.
         dataset = dataset.hold_out(settings.validation, settings.seed)
     if dataset.is_images:
         return dataset.first(settings.limit)
@@ -44,56 +37,41 @@ def selected(dataset: Dataset, settings: DataSettings) -> Dataset:
 
 
 def _load(settings: DataSettings) -> Dataset:
-    """The first so many images, or all points."""
+    """The data, not yet limited unless their format saves work that way."""
+    both = ", ".join(known.name for known in NAMED.values() if known.has_test_split)
     if settings.source in NAMED:
+        known = NAMED[settings.source]
+        if settings.split == "test" and not known.has_test_split:
+            raise DataError(f"{known.name}: has only the split train; {both} have both")
         _refuse_resizing(settings)
-        return _load_named(settings)
+        return known.load(settings)
     path = _find(settings)
     if settings.split == "test":
         raise DataError(
-            f"{path}: data.split=test is only for mnist, cifar10, cifar100; "
-            "give the test data's own path instead"
+            f"{path}: data.split=test is only for {both}; give the path of the test data instead"
         )
+    found = _format_of(path)
+    if not found.resizes:
+        _refuse_resizing(settings)
+    return found.load(path, settings)
+
+
+def _format_of(path: Path) -> Format:
     with reading(path):
-        is_folder = path.is_dir()
-    if is_folder and not is_cifar_folder(path):
-        return load_folder(path, settings.size, settings.colour, settings.limit)
-    _refuse_resizing(settings)
-    if is_folder:
-        return load_cifar_folder(path, settings.limit)
-    return _load_file(path, settings.limit)
-
-
-def _load_named(settings: DataSettings) -> Dataset:
-    if settings.source == "mnist":
-        return load_mnist(settings)
-    if settings.source in ("cifar10", "cifar100"):
-        return load_cifar(settings)
-    if settings.source in POINTS:
-        return load_known_points(settings)
-    if settings.split == "test":
-        raise DataError("digits: the embedded data have only the split train; mnist has both")
-    return load_digits(settings.limit)
-
-
-def _load_file(path: Path, limit: int | None) -> Dataset:
-    # Content before name: a renamed file is still what it is.
-    with reading(path), path.open("rb") as file:
-        head = file.read(8)
-    if head.startswith((b"\0\0", GZIP_MAGIC)):
-        return load_idx(path, limit)
-    if head.startswith(NPY_MAGIC) or path.suffix == ".npy":
-        return load_npy(path)
-    if head.startswith(ZIP_MAGIC) or path.suffix == ".npz":
-        return load_npz(path)
-    if path.suffix in (".csv", ".txt"):
-        return load_points(path)
-    if not head or path.suffix == ".gz" or "idx" in path.name:
-        return load_idx(path, limit)
-    raise DataError(
-        f"{path}: of no known kind; allowed: idx (also .gz), .npz, .npy, .csv, .txt, "
-        "a CIFAR folder, or a folder with one sub-folder of images per class"
-    )
+        if path.is_dir():
+            matches = [known for known in FORMATS if known.has_folder(path)]
+        else:
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+            if not head:
+                raise DataError(f"{path}: is empty (0 bytes)")
+            # Content before name: a renamed file is still what it is.
+            matches = [known for known in FORMATS if known.has_content(head)]
+            matches += [known for known in FORMATS if known.has_name(path)]
+    if not matches:
+        *others, last = (known.name for known in FORMATS)
+        raise DataError(f"{path}: not a known format; allowed: {', '.join(others)}, or {last}")
+    return matches[0]
 
 
 def _find(settings: DataSettings) -> Path:
@@ -104,17 +82,19 @@ def _find(settings: DataSettings) -> Path:
         found = next((path for path in places if path.is_file() or path.is_dir()), None)
     if found is not None and settings.source.strip():
         return found
-    hint = suggest(settings.source, NAMED) or ";"
+    hint = suggest(settings.source, list(NAMED)) or ";"
     raise ConfigError(
-        f"data.source={settings.source!r} is no data set and no existing path{hint} "
+        f"data.source={settings.source!r} is neither a data set nor an existing path{hint} "
         f"allowed: {', '.join(NAMED)}, or a path"
     )
 
 
 def _refuse_resizing(settings: DataSettings) -> None:
+    resizable = ", ".join(known.name for known in FORMATS if known.resizes)
     for key in ("size", "colour"):
-        if getattr(settings, key) is not None:
+        value = getattr(settings, key)
+        if value is not None:
             raise ConfigError(
-                f"data.{key}={getattr(settings, key)} is only for image folders, "
-                f"and {settings.source} is none; allowed: null"
+                f"data.{key}={value} does not apply to {settings.source}, only to {resizable}; "
+                "allowed: null"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,49 +9,63 @@ import numpy as np
 import torch
 
 from remuda.data.dataset import Dataset, Modes
+from remuda.data.scaling import Scaling
+from remuda.files import Record, read_record
+
+_DESCRIPTION = "data.json"
+
+
+class _Description(Record):
+    """All of a data set except its tensors."""
+
+    shape: tuple[int, ...]
+    labelled: bool
+    label_names: tuple[str, ...]
+    name: str
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+    modes: tuple[list[list[float]], float] | None  # centres and spread
+    validation: int  # number of held-out items
 
 
 def share_dataset(dataset: Dataset, folder: Path) -> None:
-    """Lay a data set into a folder in shared memory."""
+    """Write a data set to a folder in shared memory."""
     dataset.items.numpy().tofile(folder / "items")
     if dataset.labels is not None:
         dataset.labels.numpy().tofile(folder / "labels")
     if dataset.validation is not None:
         dataset.validation.numpy().tofile(folder / "validation")
     modes = dataset.modes
-    rest = {
-        "shape": list(dataset.items.shape),
-        "labelled": dataset.labels is not None,
-        "label_names": list(dataset.label_names),
-        "name": dataset.name,
-        "scale": list(dataset.scale),
-        "offset": list(dataset.offset),
-        "modes": None if modes is None else [modes.centres.tolist(), modes.spread],
-        "validation": 0 if dataset.validation is None else len(dataset.validation),
-    }
-    (folder / "data.json").write_text(json.dumps(rest))
+    description = _Description(
+        shape=tuple(dataset.items.shape),
+        labelled=dataset.labels is not None,
+        label_names=dataset.label_names,
+        name=dataset.name,
+        scale=dataset.scaling.scale,
+        offset=dataset.scaling.offset,
+        modes=None if modes is None else (modes.centres.tolist(), modes.spread),
+        validation=0 if dataset.validation is None else len(dataset.validation),
+    )
+    (folder / _DESCRIPTION).write_text(description.model_dump_json())
 
 
 def open_shared_dataset(folder: Path) -> Dataset:
     """The same data set, its items mapped and not copied."""
-    rest = json.loads((folder / "data.json").read_text())
-    items = _mapped(folder / "items", rest["shape"])
-    validation = None
-    if rest["validation"]:
-        validation = _mapped(folder / "validation", [rest["validation"], *rest["shape"][1:]])
-    modes = None
-    if rest["modes"] is not None:
-        modes = Modes(torch.tensor(rest["modes"][0]), rest["modes"][1])
-    labels = None
-    if rest["labelled"]:
+    found = read_record(folder / _DESCRIPTION, _Description, "description of shared data")
+    validation = labels = modes = None
+    if found.validation:
+        validation = _mapped(folder / "validation", (found.validation, *found.shape[1:]))
+    if found.modes is not None:
+        centres, spread = found.modes
+        modes = Modes(torch.tensor(centres), spread)
+    if found.labelled:
         labels = torch.from_numpy(np.fromfile(folder / "labels", dtype=np.int64))
     return Dataset(
-        items,
+        _mapped(folder / "items", found.shape),
         labels,
-        tuple(rest["label_names"]),
-        rest["name"],
-        tuple(rest["scale"]),
-        tuple(rest["offset"]),
+        found.label_names,
+        found.name,
+        Scaling(found.scale, found.offset),
         modes,
         validation,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, shape_text
 from remuda.files import digest
 from remuda.metrics.classifier import Card, read_classifier
 from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
@@ -52,8 +52,8 @@ class Extractor:
     def __call__(self, images: torch.Tensor) -> Features:
         if tuple(images.shape[1:]) != self.shape or len(images) == 0:
             raise ConfigError(
-                f"extractor {self.name} got images of shape {_times(images.shape)}; "
-                f"allowed: Nx{_times(self.shape)}, N at least 1"
+                f"extractor {self.name} got images of shape {shape_text(images.shape)}; "
+                f"allowed: Nx{shape_text(self.shape)}, N at least 1"
             )
         parts = [self._network(chunk.float()) for chunk in torch.split(images, CHUNK)]
         return Features(
@@ -86,7 +86,7 @@ class InceptionExtractor:
         shape = tuple(images.shape[1:])
         if len(shape) != 3 or shape[0] not in (1, 3) or len(images) == 0:
             raise ConfigError(
-                f"extractor {self.name} got images of shape {_times(images.shape)}; "
+                f"extractor {self.name} got images of shape {shape_text(images.shape)}; "
                 "allowed: N images of 1 or 3 channels, N at least 1"
             )
         pixels = ((images.float() + 1) * 127.5).round().clamp(0, 255).expand(-1, 3, -1, -1)
@@ -140,11 +140,7 @@ def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) 
     needed = SHAPES[settings.extractor]
     if needed != tuple(shape):
         raise ConfigError(
-            f"score.extractor={settings.extractor} looks at {_times(needed)} images and the data "
-            f"are {_times(shape)}; allowed: auto, none"
+            f"score.extractor={settings.extractor} looks at {shape_text(needed)} images and the "
+            f"data are {shape_text(shape)}; allowed: auto, none"
         )
     return load_extractor(settings.extractor)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(str(side) for side in shape)

@@ -47,10 +47,11 @@ from remuda.parallel.protocol import (
 )
 from remuda.parallel.transports.base import LostResultsError, MasterComm
 from remuda.runs.alarms import find_alarms
+from remuda.runs.checkpoints import SavedCell
 from remuda.runs.outcome import Outcome, Result
 from remuda.runs.prepare import Run
 from remuda.runs.retention import checkpoint_due, checkpoints_to_drop, sheet_due
-from remuda.runs.store import RunFolder, SavedCell
+from remuda.runs.store import RunFolder
 
 START_SECONDS = 120.0
 STATUS_SECONDS = 2.0

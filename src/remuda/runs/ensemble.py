@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.torch
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 
 from remuda.config import AnyNetwork
 from remuda.config.networks import NetworkSettings
-from remuda.data import find_label
-from remuda.errors import ConfigError, StoreError
-from remuda.files import digest, read_json, to_json, write_atomically, write_json
+from remuda.data import PIXELS, Scaling, find_label
+from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
+from remuda.files import Record, digest, read_record, to_json, write_atomically, write_json
 from remuda.gan.networks import draw_noise, generate, generator_skeleton
 from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream
@@ -32,19 +32,19 @@ _CHUNK = 1000
 
 @dataclass(frozen=True)
 class Member:
-    """One generator of the mixture: where it was trained, how often it is asked, its weights."""
+    """One generator of the mixture: where it was trained, its share of the samples, its weights."""
 
     cell: int
     weight: float
     state: Mapping[str, Tensor]
-    network: AnyNetwork | None = None  # null: that of the ensemble
-    label: int | None = None  # the one label it makes, if it was trained on one
+    network: AnyNetwork | None = None  # None: that of the ensemble
+    label: int | None = None  # the label it generates, if it was trained on only one
     met: tuple[str, ...] = ()  # discriminators of its run that it may have trained against
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of what an ensemble makes: their names, and how often each is drawn."""
+    """The labels an ensemble generates: their names, and how often each is drawn."""
 
     names: tuple[str, ...]
     shares: tuple[float, ...]
@@ -62,10 +62,9 @@ class Ensemble:
     network: AnyNetwork
     shape: tuple[int, ...]
     members: tuple[Member, ...]
-    scale: tuple[float, ...] = (0.5,)
-    offset: tuple[float, ...] = (0.5,)
+    scaling: Scaling = PIXELS
     about: Mapping[str, Any] = field(default_factory=dict)
-    labels: Labels | None = None  # where its items can be asked for by label
+    labels: Labels | None = None  # if samples can be asked for by label
 
     def __post_init__(self) -> None:
         weights = [member.weight for member in self.members]
@@ -77,8 +76,8 @@ class Ensemble:
     ) -> npt.NDArray[np.float32]:
         """`count` samples in the data's own units: images as floats in [0, 1], NCHW.
 
-        `label`, a name or a number, asks for samples of one label; without it labels come as often
-        as in the data.
+        `label`, a name or a number, asks for samples of one label; without it, labels are as
+        frequent as in the data.
         """
         raw = self.rescale(self.draw(count, seed, label)).numpy()
         return raw if len(self.shape) == 1 else raw.clip(0.0, 1.0)
@@ -90,7 +89,7 @@ class Ensemble:
     def draw_labelled(
         self, count: int, seed: int = 0, label: int | str | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Samples, and the label of each where the ensemble knows labels."""
+        """Samples, and the label of each if the ensemble knows labels."""
         if count < 1:
             raise ConfigError(f"count={count}: not allowed; allowed: a whole number at least 1")
         if seed < 0:
@@ -102,7 +101,7 @@ class Ensemble:
         )
         labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
-        # Members with equal networks share a draw, of which each takes its rows.
+        # Members with equal networks share one draw; each takes its own rows of it.
         noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
         samples = torch.empty(count, *self.shape)
         for place in np.unique(picks).tolist():
@@ -110,9 +109,9 @@ class Ensemble:
             latent = noise[self.network_of(self.members[place])]
             own_rows = torch.from_numpy(np.flatnonzero(picks == place))
             for part in torch.split(own_rows, _CHUNK):
-                told = None if labels is None else labels[part]
+                wanted_labels = None if labels is None else labels[part]
                 with torch.no_grad():
-                    samples[part] = generate(network, latent[part], told)
+                    samples[part] = generate(network, latent[part], wanted_labels)
         return samples, labels
 
     @property
@@ -130,7 +129,7 @@ class Ensemble:
         return find_label(label, self.labels.names, f"label={label}", "this ensemble")
 
     def _weights(self, label: int | None) -> npt.NDArray[np.float64]:
-        """How often each member is asked, given a label."""
+        """The members' weights, with those that cannot generate the label set to 0."""
         weights = np.asarray([member.weight for member in self.members])
         own = np.asarray([member.label in (None, label) for member in self.members])
         return weights if label is None else np.where(own, weights, 0.0)
@@ -138,7 +137,7 @@ class Ensemble:
     def _draw_labels(
         self, picks: npt.NDArray[np.int64], seed: int, label: int | None
     ) -> Tensor | None:
-        """Each sample's label: its generator's, or for those that are told one, drawn from p(y)."""
+        """Each sample's label: its generator's own, or drawn from p(y) if that is conditional."""
         if self.labels is None:
             return None
         rng = choice_stream(seed, 0, 0, "ensemble-labels")
@@ -155,10 +154,7 @@ class Ensemble:
 
     def rescale(self, samples: Tensor) -> Tensor:
         """From [-1, 1] to the data's own units."""
-        ones = [1] * (len(self.shape) - 1)
-        scale = torch.tensor(self.scale).reshape(-1, *ones)
-        offset = torch.tensor(self.offset).reshape(-1, *ones)
-        return samples * scale + offset
+        return self.scaling.to_raw(samples)
 
     def networks(self) -> list[nn.Module]:
         """The members' generators, in eval mode and in their order."""
@@ -166,7 +162,7 @@ class Ensemble:
 
     def _network(self, member: Member) -> nn.Module:
         network = generator_skeleton(self.network_of(member), self.shape)
-        # The network takes the tensors themselves; sampling, in eval mode, changes none.
+        # The network uses the tensors themselves; sampling in eval mode changes none of them.
         network.load_state_dict(dict(member.state), assign=True)
         return network.eval()
 
@@ -186,8 +182,8 @@ class Ensemble:
             "kind": "remuda-ensemble",
             "network": self.network.model_dump(mode="json"),
             "shape": list(self.shape),
-            "scale": list(self.scale),
-            "offset": list(self.offset),
+            "scale": list(self.scaling.scale),
+            "offset": list(self.scaling.offset),
             "members": [self._entry(member) for member in self.members],
             "sha256": digest(content),
             "about": dict(self.about),
@@ -215,7 +211,7 @@ class Ensemble:
         lines = [
             "# A mixture of generators trained by remuda",
             "",
-            f"- items: {'x'.join(map(str, self.shape))}; network: {', '.join(families)}",
+            f"- items: {shape_text(self.shape)}; network: {', '.join(families)}",
             *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
             "",
             *self._table(),
@@ -228,7 +224,7 @@ class Ensemble:
         return "\n".join(lines) + "\n"
 
     def _table(self) -> list[str]:
-        """Which cells, how often; and which labels there are to ask for."""
+        """The cells with their weights or, where there are labels, the labels with theirs."""
         if self.labels is None:
             rows = [f"| {member.cell} | {member.weight:.4f} |" for member in self.members]
             return ["| cell | weight |", "|---|---|", *rows]
@@ -244,84 +240,69 @@ class Ensemble:
         return ["| label | name | share | cell |", "|---|---|---|---|", *rows]
 
 
+class _MemberRecord(Record):
+    cell: int
+    weight: float
+    network: NetworkSettings | None = None
+    label: int | None = None
+    met: tuple[str, ...] = ()
+
+
+class _EnsembleRecord(Record):
+    """What `config.json` says about an ensemble."""
+
+    kind: Literal["remuda-ensemble"]
+    format: Literal[1]
+    network: NetworkSettings
+    shape: Annotated[tuple[int, ...], Field(min_length=1)]
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+    members: tuple[_MemberRecord, ...]
+    sha256: str
+    about: dict[str, Any] = Field(default_factory=dict)
+    labels: Labels | None = None
+
+
 def load_ensemble(folder: Path) -> Ensemble:
     """Read and check an ensemble: nothing in the files is executed, everything is validated."""
-    path = folder / CONFIG_FILE
-    description = read_json(path, "remuda ensemble")
-    if description.get("kind") != "remuda-ensemble":
-        raise StoreError(f"{path}: not a remuda ensemble")
-    version = description.get("format")
-    if version != FORMAT:
-        newer = isinstance(version, int) and version > FORMAT
-        hint = "; it was written by a newer remuda, please upgrade" if newer else ""
-        raise StoreError(f"{path}: format {version!r} cannot be read; known: {FORMAT}{hint}")
-    model = folder / MODEL_FILE
+    path, model = folder / CONFIG_FILE, folder / MODEL_FILE
+    record = read_record(path, _EnsembleRecord, "remuda ensemble", format=FORMAT)
     try:
         content = model.read_bytes()
     except OSError as error:
         raise StoreError(f"{model}: cannot be read: {error.strerror or error}") from None
-    if digest(content) != description.get("sha256"):
-        raise StoreError(f"{model}: damaged or changed: its SHA-256 is not the one in {path.name}")
+    if digest(content) != record.sha256:
+        raise DamagedError(f"{model}: damaged or changed: its SHA-256 is not that in {path.name}")
     try:
-        tensors = safetensors.torch.load(content)
-        network: AnyNetwork = _NETWORK.validate_python(description["network"])
-        shape = tuple(int(side) for side in description["shape"])
-        states = _split(tensors, len(description["members"]))
-        members = tuple(
-            Member(
-                int(entry["cell"]),
-                float(entry["weight"]),
-                state,
-                _NETWORK.validate_python(entry["network"]) if "network" in entry else None,
-                int(entry["label"]) if "label" in entry else None,
-                tuple(map(str, entry.get("met", ()))),
-            )
-            for entry, state in zip(description["members"], states, strict=True)
-        )
-        for place, member in enumerate(members):
-            _check_state(member.network or network, shape, place, member.state)
-        _check_scaling(description, shape)
-        return Ensemble(
-            network,
-            shape,
-            members,
-            tuple(float(value) for value in description["scale"]),
-            tuple(float(value) for value in description["offset"]),
-            dict(description.get("about", {})),
-            _read_labels(description, members),
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, ("network", *first["loc"])))
-        raise StoreError(f"{path}: {key}={first['input']!r} is not valid: {first['msg']}") from None
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        AttributeError,
-        RuntimeError,
-        ConfigError,
-    ) as error:
-        raise StoreError(f"{path}: not a valid ensemble: {error}") from None
+        return _from_record(record, safetensors.torch.load(content))
     except safetensors.SafetensorError as error:
-        raise StoreError(f"{model}: not a safetensors file: {error}") from None
+        raise DamagedError(f"{model}: not a safetensors file: {error}") from None
+    # Networks of impossible sizes fail in torch in many ways.
+    except (TypeError, ValueError, OverflowError, RuntimeError, ConfigError) as error:
+        raise DamagedError(f"{path}: not a valid ensemble: {error}") from None
 
 
-def _read_labels(description: Mapping[str, Any], members: Sequence[Member]) -> Labels | None:
-    own = {member.label for member in members if member.label is not None}
-    if "labels" not in description:
+def _from_record(record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ensemble:
+    states = _split(tensors, len(record.members))
+    for place, (entry, state) in enumerate(zip(record.members, states, strict=True)):
+        _check_state(entry.network or record.network, record.shape, place, state)
+    _check_scaling(record)
+    _check_labels(record)
+    members = tuple(
+        Member(entry.cell, entry.weight, state, entry.network, entry.label, entry.met)
+        for entry, state in zip(record.members, states, strict=True)
+    )
+    scaling = Scaling(record.scale, record.offset)
+    return Ensemble(record.network, record.shape, members, scaling, record.about, record.labels)
+
+
+def _check_labels(record: _EnsembleRecord) -> None:
+    own = {entry.label for entry in record.members if entry.label is not None}
+    if record.labels is None:
         if own:
             raise ValueError("its members have labels without names")
-        return None
-    entry = description["labels"]
-    labels = Labels(tuple(map(str, entry["names"])), tuple(map(float, entry["shares"])))
-    if not own <= set(range(len(labels.names))):
-        raise ValueError(f"a member's label is none of 0 to {len(labels.names) - 1}")
-    return labels
-
-
-_NETWORK: TypeAdapter[Any] = TypeAdapter(NetworkSettings)
+    elif not own <= set(range(len(record.labels.names))):
+        raise ValueError(f"a member's label is not in 0 to {len(record.labels.names) - 1}")
 
 
 def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
@@ -337,7 +318,7 @@ def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]
 def _check_state(
     network: AnyNetwork, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
 ) -> None:
-    # Without memory: what the description asks for may be of any size until the tensors fit it.
+    # A skeleton takes no memory, since nothing has limited the size of the network so far.
     wanted = generator_skeleton(network, shape).state_dict()
     for name in wanted.keys() | state.keys():
         if (
@@ -348,15 +329,14 @@ def _check_state(
         ):
             raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
         if not bool(torch.isfinite(state[name]).all()):
-            raise ValueError(f"tensor {place}.{name} holds values that are no numbers")
+            raise ValueError(f"tensor {place}.{name} holds NaN or infinity")
 
 
-def _check_scaling(description: Mapping[str, Any], shape: tuple[int, ...]) -> None:
-    """One factor for all, or one per coordinate of a point."""
-    for key in ("scale", "offset"):
-        values = description[key]
-        if len(values) not in (1, shape[0]) or not all(map(math.isfinite, values)):
-            raise ValueError(f"{key}={values} does not fit items of shape {shape}")
+def _check_scaling(record: _EnsembleRecord) -> None:
+    """One value for all pixels, or one per coordinate of a point."""
+    for key, values in (("scale", record.scale), ("offset", record.offset)):
+        if len(values) not in (1, record.shape[0]):
+            raise ValueError(f"{key}={values} does not fit items of shape {record.shape}")
 
 
 def load(path: str | Path) -> Ensemble:

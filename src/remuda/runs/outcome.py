@@ -103,8 +103,7 @@ class Outcome:
                 )
                 for parcel in parcels.values()
             ),
-            dataset.scale,
-            dataset.offset,
+            dataset.scaling,
             {
                 "run": self._config.name,
                 "method": self._config.method.name,

@@ -30,6 +30,7 @@ from remuda.metrics import (
     score_samples,
 )
 from remuda.runs.ensemble import Ensemble, Labels
+from remuda.runs.records import DataSummary
 from remuda.runs.store import RunFolder
 
 # Real images behind the scores: enough for stable moments, few enough to start in a second.
@@ -202,29 +203,28 @@ def environment(run: Run) -> dict[str, Any]:
 
 def check_environment(folder: RunFolder, run: Run) -> list[str]:
     """Refuse other data or settings; warnings where other software may round differently."""
-    then: Mapping[str, Any] = folder.env()
-    now = environment(run)
-    for key, old, new in _differences(then.get("config", now["config"]), now["config"]):
+    then, now = folder.env(), environment(run)
+    for key, old, new in _differences(then.config or {}, now["config"]):
         if not key.startswith(MAY_CHANGE):
             raise StoreError(
                 f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
                 f"now; allowed: {old}, or a new run"
             )
-    if then.get("data", {}).get("fingerprint") != now["data"]["fingerprint"]:
+    data = DataSummary.model_validate(now["data"])
+    if then.data.fingerprint != data.fingerprint:
         raise StoreError(
-            f"{folder.path}: the data changed since the run started: {_described(then)} then, "
-            f"{_described(now)} now"
+            f"{folder.path}: the data changed since the run started: {_described(then.data)} then, "
+            f"{_described(data)} now"
         )
     return [
-        f"{key} was {then.get(key)} and is {now[key]}: weights may differ in the last bits"
+        f"{key} was {getattr(then, key)} and is {now[key]}: weights may differ in the last bits"
         for key in ("torch", "remuda", "platform")
-        if then.get(key) != now[key]
+        if getattr(then, key) != now[key]
     ]
 
 
-def _described(env: Mapping[str, Any]) -> str:
-    data = env.get("data", {})
-    return f"{data.get('items')} items of {data.get('name')} ({data.get('fingerprint')})"
+def _described(data: DataSummary) -> str:
+    return f"{data.items} items of {data.name} ({data.fingerprint})"
 
 
 def _differences(

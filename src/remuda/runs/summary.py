@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from remuda.errors import RemudaError
+from remuda.runs.records import RunResult
 from remuda.runs.store import RunFolder
 
 TITLES = ("run", "state", "method", "grid", "data", "rounds", "score")
 
 
 def summarise(run: RunFolder) -> tuple[str, ...]:
-    """One cell per title; a damaged run is listed as such, not left out."""
+    """One column per title; a damaged run is listed as damaged, not left out."""
     try:
         config = run.config()
         result = run.result()
@@ -33,13 +34,12 @@ def summarise(run: RunFolder) -> tuple[str, ...]:
     )
 
 
-def _score(result: dict[str, object] | None, run: RunFolder) -> str:
+def _score(result: RunResult | None, run: RunFolder) -> str:
     metric = run.config().score.metric
-    scores = (result or {}).get("scores")
-    if isinstance(scores, dict):
-        values = scores["values"]
+    if result is not None and result.scores is not None:
+        values = result.scores.values
         if "modes_covered" in values:
-            return f"modes {values['modes_covered']}/{scores['modes']}"
+            return f"modes {values['modes_covered']}/{result.scores.modes}"
         value = values.get(metric)
     else:
         found = [event for event in run.events() if event.get("event") == "population"]

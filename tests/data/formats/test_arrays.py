@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from remuda.data import dataset_from_array
+from remuda.data import Scaling, dataset_from_array
 from remuda.errors import DataError
 from tests.data.samples import load, random_bytes
 
@@ -46,9 +46,9 @@ def test_channels_come_first_whatever_the_layout(array: Array, shape: tuple[int,
     ],
     ids=["bytes", "unit", "unit32", "symmetric"],
 )
-def test_scale_and_offset_give_back_raw_pixels(array: Array, raw: Array) -> None:
+def test_the_scaling_gives_back_raw_pixels(array: Array, raw: Array) -> None:
     dataset = dataset_from_array(array)
-    restored = dataset.items * dataset.scale[0] + dataset.offset[0]
+    restored = dataset.scaling.to_raw(dataset.items)
     assert np.allclose(restored[:, 0], raw, atol=1e-6)
     assert dataset.items.dtype == torch.float32
 
@@ -77,8 +77,11 @@ _POINTS = hnp.arrays(
 def test_points_fill_the_range_and_come_back(points: Array) -> None:
     dataset = dataset_from_array(points)
     assert dataset.items.abs().max() <= 1
-    restored = dataset.items.double().numpy() * dataset.scale + dataset.offset
-    assert np.allclose(restored, points, rtol=1e-5, atol=1e-5 * max(dataset.scale))
+    restored = dataset.scaling.to_raw(dataset.items.double()).numpy()
+    smallest = float(np.finfo(np.float32).tiny)  # scales are float32 tensors
+    assert np.allclose(
+        restored, points, rtol=1e-5, atol=1e-5 * max(dataset.scaling.scale) + smallest
+    )
     for column in range(points.shape[1]):
         if np.ptp(points[:, column]) > 1e-3:
             assert dataset.items[:, column].min() == -1
@@ -88,7 +91,7 @@ def test_points_fill_the_range_and_come_back(points: Array) -> None:
 def test_a_constant_coordinate_becomes_zero_and_comes_back() -> None:
     dataset = dataset_from_array(np.array([[1.0, 7.0], [3.0, 7.0]]))
     assert dataset.items.tolist() == [[-1, 0], [1, 0]]
-    assert (dataset.scale, dataset.offset) == ((1, 1), (2, 7))
+    assert dataset.scaling == Scaling((1, 1), (2, 7))
 
 
 WRONG_ARRAYS: list[tuple[Array, str]] = [
@@ -179,14 +182,14 @@ def _npz(**arrays: Array) -> bytes:
     ("name", "content", "says"),
     [
         ("a.npy", b"", "empty"),
-        ("a.npy", b"hello", "no npy file"),
+        ("a.npy", b"hello", "not an npy file"),
         ("a.npy", _npy(UNIT)[:-1], "damaged"),
         ("a.npy", _npy(UNIT)[:20], "damaged"),
         ("a.npy", _npy(np.array([{}])), "allow_pickle=False"),
         ("a.npy", _npy(np.full((2, 3, 3), np.nan)), "NaN"),
         ("a.npy", _npy(UNIT * 9), "allowed: uint8"),
         ("a.npz", b"", "empty"),
-        ("a.npz", b"hello", "no npz file"),
+        ("a.npz", b"hello", "not an npz file"),
         ("a.npz", _npz(x=UNIT)[:-30], "damaged"),
         ("a.npz", _npz(x=np.array([{}])), "allow_pickle=False"),
         ("a.npz", _npz(z=UNIT, w=UNIT), "holds z, w; expected the items under one of x, X"),
@@ -201,7 +204,7 @@ def _npz(**arrays: Array) -> bytes:
         ("a.txt", b"1.5 2.5 1\n3.5 4.5 -1\n", "label -1 of item 1"),
         ("a.txt", b"1.5 2.5 99999999999999999999\n", "too large"),
         ("a.txt", b"\xff\xfe1\xff", "damaged"),
-        ("a.pdf", b"%PDF-1.7", "no known kind; allowed: idx"),
+        ("a.pdf", b"%PDF-1.7", "not a known format; allowed: .npz, .npy"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(

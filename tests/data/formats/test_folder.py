@@ -152,5 +152,7 @@ def test_resizing_what_is_no_image_folder_is_refused(
     tmp_path: Path, source: str, setting: dict[str, object]
 ) -> None:
     (tmp_path / "points.csv").write_text("1,2\n3,4\n")
-    with pytest.raises(ConfigError, match="only for image folders"):
+    with pytest.raises(
+        ConfigError, match=r"does not apply to .*, only to a folder with one sub-folder"
+    ):
         load(source, dir=str(tmp_path), **setting)

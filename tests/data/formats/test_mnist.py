@@ -156,7 +156,7 @@ def test_an_unwritable_cache_is_an_error_that_says_so(
             "label 10 of item 0",
         ),
         (LABELS, b"", "empty"),
-        (IMAGES, b"<html>", "no gzip file"),
+        (IMAGES, b"<html>", "not a gzip file"),
     ],
 )
 def test_wrong_files_in_the_data_folder_are_named(

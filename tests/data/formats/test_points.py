@@ -15,7 +15,7 @@ MODES = {"r15": 15, "mog25": 25, "ring8": 8}
 
 
 def raw(dataset: Dataset) -> Tensor:
-    return dataset.items * torch.tensor(dataset.scale) + torch.tensor(dataset.offset)
+    return dataset.scaling.to_raw(dataset.items)
 
 
 @pytest.mark.parametrize("source", MODES)
@@ -86,12 +86,14 @@ def test_a_limit_of_points_is_a_random_choice_over_all_modes() -> None:
     assert (some.labels.bincount(minlength=15) > 0).all()
     assert torch.equal(some.items, load("r15", limit=100).items)
     assert not torch.equal(some.items, others.items)
-    assert (some.scale, some.offset) == (whole.scale, whole.offset)
+    assert some.scaling == whole.scaling
     assert (some.items[:, None] == whole.items).all(2).any(1).all()
 
 
 def test_the_test_split_of_points_is_refused() -> None:
-    with pytest.raises(DataError, match="ring8: it has only the split train"):
+    with pytest.raises(
+        DataError, match="ring8: has only the split train; mnist, cifar10, cifar100 have both"
+    ):
         load("ring8", split="test")
 
 

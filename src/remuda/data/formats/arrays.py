@@ -12,30 +12,32 @@ import numpy.typing as npt
 import torch
 
 from remuda.data.dataset import Dataset, dataset_from_bytes
+from remuda.data.formats.base import Format
 from remuda.data.labels import class_labels
 from remuda.data.reading import read_bytes, reading
+from remuda.data.scaling import PIXELS, Scaling
 from remuda.errors import DataError
 
 Array = npt.NDArray[Any]
 
-NPY_MAGIC = b"\x93NUMPY"
-ZIP_MAGIC = b"PK"
+_NPY_MAGIC = b"\x93NUMPY"
+_ZIP_MAGIC = b"PK"
 _ITEM_KEYS = ("x", "X", "images", "data", "arr_0")
 _LABEL_KEYS = ("y", "labels")
-_MOST_COORDINATES = 64  # more columns are most likely flattened images
+_MOST_COORDINATES = 64  # more columns are probably flattened images
 _log = logging.getLogger(__name__)
 
 
 def dataset_from_array(array: Array, labels: Array | None = None, name: str = "array") -> Dataset:
-    """Data a Python program holds: images (N, H, W[, C]) or (N, C, H, W), or points (N, D)."""
+    """A data set from an array: images (N, H, W[, C]) or (N, C, H, W), or points (N, D)."""
     return _from_array(np.asarray(array), None if labels is None else np.asarray(labels), name)
 
 
 def load_npy(path: Path) -> Dataset:
     """One array in numpy's own format."""
     data = read_bytes(path)
-    if not data.startswith(NPY_MAGIC):
-        raise DataError(f"{path}: no npy file (starts with 0x{data[:4].hex()})")
+    if not data.startswith(_NPY_MAGIC):
+        raise DataError(f"{path}: not an npy file (starts with 0x{data[:4].hex()})")
     with reading(path):
         array = np.load(io.BytesIO(data), allow_pickle=False)
     return _from_array(array, None, path.name, where=path)
@@ -44,8 +46,8 @@ def load_npy(path: Path) -> Dataset:
 def load_npz(path: Path) -> Dataset:
     """Arrays in an npz file: items under a usual key, and labels if there are any."""
     data = read_bytes(path)
-    if not data.startswith(ZIP_MAGIC):
-        raise DataError(f"{path}: no npz file (starts with 0x{data[:4].hex()})")
+    if not data.startswith(_ZIP_MAGIC):
+        raise DataError(f"{path}: not an npz file (starts with 0x{data[:4].hex()})")
     with reading(path), np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         key = next((key for key in _ITEM_KEYS if key in arrays), None)
         if key is None:
@@ -60,9 +62,9 @@ def load_npz(path: Path) -> Dataset:
 
 
 def load_points(path: Path) -> Dataset:
-    """Points from text: a line each, columns parted by commas or blanks.
+    """Points from text: one per line, columns separated by commas or blanks.
 
-    Of three columns the third is a label if it is written as integers, as in R15.
+    The third of three columns is a label if it holds only integers, as in R15.
     """
     with reading(path):
         text = read_bytes(path).decode("utf-8-sig")
@@ -70,7 +72,7 @@ def load_points(path: Path) -> Dataset:
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.partition("#")[0].replace(",", " ").split()
         if not fields or (not rows and not any(map(_is_number, fields))):
-            continue  # blank, comment, or the heading
+            continue  # blank, a comment, or the heading
         if rows and len(fields) != len(rows[0]):
             raise DataError(
                 f"{path}: line {number} has {len(fields)} columns; expected {len(rows[0])}"
@@ -116,7 +118,7 @@ def _from_array(
         return dataset_from_bytes(images, indices, names, name)
     items = torch.from_numpy(_in_range(images, where))
     tensor = None if indices is None else torch.from_numpy(indices)
-    return Dataset(items, tensor, names, name, (0.5,), (0.5,))
+    return Dataset(items, tensor, names, name, PIXELS)
 
 
 def _channels_first(array: Array, where: str | Path) -> Array:
@@ -156,20 +158,24 @@ def _points(
 ) -> Dataset:
     if array.shape[1] > _MOST_COORDINATES:
         raise DataError(
-            f"{where}: points of {array.shape[1]} coordinates; allowed: at most "
+            f"{where}: points with {array.shape[1]} coordinates; allowed: at most "
             f"{_MOST_COORDINATES} (images need the shape (N, H, W))"
         )
     raw = array.astype(np.float64)
     low, high = raw.min(axis=0), raw.max(axis=0)
     offset, scale = low / 2 + high / 2, high / 2 - low / 2
-    scale[scale == 0] = 1.0  # a constant coordinate becomes 0 and comes back from the offset
-    # Rounding must not leave the range that a generator's tanh can reach.
+    scale[scale == 0] = 1.0  # a constant coordinate becomes 0; the offset restores it
+    # Rounding must not take points out of the range that a generator's tanh can reach.
     items = np.clip((raw - offset) / scale, -1, 1).astype(np.float32)
     return Dataset(
         items=torch.from_numpy(items),
         labels=None if labels is None else torch.from_numpy(labels),
         label_names=names,
         name=name,
-        scale=tuple(scale.tolist()),
-        offset=tuple(offset.tolist()),
+        scaling=Scaling(tuple(scale.tolist()), tuple(offset.tolist())),
     )
+
+
+NPY = Format(".npy", lambda path, _: load_npy(path), (_NPY_MAGIC,), ("*.npy",))
+NPZ = Format(".npz", lambda path, _: load_npz(path), (_ZIP_MAGIC,), ("*.npz",))
+TEXT = Format(".csv, .txt", lambda path, _: load_points(path), file_names=("*.csv", "*.txt"))

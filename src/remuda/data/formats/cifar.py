@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) in both published forms: binary and Python pickles."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) in both published forms, binary and Python pickles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, dataset_from_bytes
-from remuda.data.formats.cifar_packed import packed_names, unpacked
+from remuda.data.formats.base import Format, NamedSet
 from remuda.data.formats.cifar_pickle import read_pickle
 from remuda.data.labels import check_labels
 from remuda.data.places import WHERE_TO_PUT, data_dirs
@@ -23,15 +23,15 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class _Form:
-    """One published form of one of the two sets: its files and how they hold labels."""
+    """One published form of one of the two sets: its files, and how they store labels."""
 
     name: str
-    folder: str  # what the published archive unpacks to
+    folder: str  # that the published archive unpacks to
     train: tuple[str, ...]
     test: tuple[str, ...]
     names_file: str
-    label_key: str  # of the pickles; for binary files ""
-    label_bytes: int  # before the pixels of a binary record, the wanted label last
+    label_key: str  # in the pickles; "" for binary files
+    label_bytes: int  # before the pixels of a binary record; the label we want comes last
 
     @property
     def classes(self) -> int:
@@ -67,12 +67,12 @@ _FORMS = (
 
 
 def is_cifar_folder(folder: Path) -> bool:
-    """Whether the folder holds training files under the names CIFAR gives them."""
+    """Whether the folder holds training files under CIFAR's own names."""
     return _form_of(folder) is not None
 
 
 def load_cifar_folder(folder: Path, limit: int | None = None) -> Dataset:
-    """The training files a folder holds, be they all batches or some."""
+    """The training files in a folder, whether all batches or only some."""
     form = _form_of(folder)
     if form is None:
         raise DataError(f"{folder}: no CIFAR files such as data_batch_1 or train.bin")
@@ -81,7 +81,7 @@ def load_cifar_folder(folder: Path, limit: int | None = None) -> Dataset:
 
 
 def load_cifar(settings: DataSettings) -> Dataset:
-    """A split of the set that `settings.source` names, from the data folders, and complete."""
+    """A complete split of the set named by `settings.source`, from the data folders."""
     forms = [form for form in _FORMS if form.name == settings.source]
     parent = "cifar-10" if settings.source == "cifar10" else "cifar-100"
     for base in data_dirs(settings):
@@ -94,19 +94,10 @@ def load_cifar(settings: DataSettings) -> Dataset:
                     return _load(form, [folder / name for name in names], settings.limit)
                 if len(missing) < len(names):
                     raise DataError(f"{folder}: incomplete; missing: {', '.join(missing)}")
-        if settings.source == "cifar10":
-            for folder in (base, base / parent):
-                if packed_names(folder):
-                    return _load_packed(unpacked(folder), settings)
     wanted = " or ".join(
         f"{form.folder}/ with {', '.join(form.files(settings.split))}" for form in forms
     )
     raise DataError(f"{settings.source}: not found. Put {wanted} into {WHERE_TO_PUT}")
-
-
-def _load_packed(folder: Path, settings: DataSettings) -> Dataset:
-    form = next(form for form in _FORMS if form.folder == "cifar-10-batches-bin")
-    return _load(form, [folder / name for name in form.files(settings.split)], settings.limit)
 
 
 def _form_of(folder: Path) -> _Form | None:
@@ -135,7 +126,9 @@ def _read_binary(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.ND
     data = read_bytes(path)
     record = form.label_bytes + _PIXELS
     if len(data) % record:
-        raise DataError(f"{path}: {len(data)} bytes are no whole number of {record}-byte records")
+        raise DataError(
+            f"{path}: {len(data)} bytes are not a whole number of {record}-byte records"
+        )
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, record)
     return records[:, form.label_bytes :], records[:, form.label_bytes - 1]
 
@@ -147,7 +140,7 @@ def _read_pickled(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.N
             raise DataError(f"{path}: no entry {key!r}; found: {', '.join(map(str, batch))}")
     pixels = batch["data"]
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-        raise DataError(f"{path}: entry 'data' is no array of bytes")
+        raise DataError(f"{path}: entry 'data' is not an array of bytes")
     if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) == 0:
         raise DataError(f"{path}: images of shape {pixels.shape}; expected (N, {_PIXELS})")
     with reading(path):
@@ -167,6 +160,15 @@ def _label_names(form: _Form, path: Path) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or len(names) != form.classes:
         raise DataError(f"{path}: expected the names of {form.classes} classes")
     if not all(isinstance(name, str | bytes) for name in names):
-        raise DataError(f"{path}: a class is named by no text; expected text")
+        raise DataError(f"{path}: a class name is not text; expected text")
     with reading(path):
         return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
+
+
+CIFAR10 = NamedSet("cifar10", load_cifar, has_test_split=True)
+CIFAR100 = NamedSet("cifar100", load_cifar, has_test_split=True)
+CIFAR_FOLDER = Format(
+    "a CIFAR folder",
+    lambda path, settings: load_cifar_folder(path, settings.limit),
+    is_folder=is_cifar_folder,
+)

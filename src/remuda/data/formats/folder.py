@@ -1,4 +1,4 @@
-"""Image folders: one sub-folder per class, the layout most public image sets come in."""
+"""Image folders: one sub-folder per class, as most public image sets are laid out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from remuda.data.dataset import Dataset, dataset_from_bytes
+from remuda.data.formats.base import Format
 from remuda.data.reading import reading
 from remuda.errors import DataError
 
@@ -22,15 +23,15 @@ _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 def load_folder(
     root: Path, size: int | None = None, colour: bool | None = None, limit: int | None = None
 ) -> Dataset:
-    """Images below `root`, in the order of the class folders' and the files' names.
+    """Images below `root`, ordered by the names of their class folders and files.
 
-    A `limit` takes the first images of every class by turns, so that the classes stay balanced: in
-    their own order, the first images of a folder would all be of its first class.
+    A `limit` takes images from each class in turn, so that the classes stay balanced: the first
+    images of the folder as a whole would all belong to its first class.
     """
     classes = _visible(root, folders=True)
     if not classes:
         raise DataError(f"{root}: no sub-folders; expected one sub-folder of images per class")
-    found: list[tuple[int, int, Path]] = []  # place within the class, class, file
+    found: list[tuple[int, int, Path]] = []  # index within the class, class, file
     for number, folder in enumerate(classes):
         images = [path for path in _visible(folder) if path.suffix.lower() in _SUFFIXES]
         if not images:
@@ -59,12 +60,12 @@ def _visible(folder: Path, folders: bool = False) -> list[Path]:
 
 
 def _pixels(path: Path, size: int | None, colour: bool | None) -> npt.NDArray[np.uint8]:
-    """One image as (C, H, W); resizing cuts it to its middle square rather than distort it."""
+    """One image as (C, H, W); resizing crops it to its central square, which distorts nothing."""
     with reading(path), Image.open(path) as image:
         if image.mode not in _GREY | _COLOUR:
             raise DataError(f"{path}: pixels of mode {image.mode}; allowed: 8 bits per channel")
         to_colour = image.mode in _COLOUR if colour is None else colour
-        # By way of RGBA, since Pillow warns when a palette with transparency loses it at once.
+        # Via RGBA, because Pillow warns when a palette image loses its transparency directly.
         opened = image.convert("RGBA") if image.mode in ("P", "PA") else image
         picture = opened.convert("RGB" if to_colour else "L")
         if size is not None:
@@ -76,3 +77,11 @@ def _pixels(path: Path, size: int | None, colour: bool | None) -> npt.NDArray[np
 def _described(pixels: npt.NDArray[np.uint8]) -> str:
     channels, height, width = pixels.shape
     return f"{width}x{height} {'colour' if channels == 3 else 'grey'}"
+
+
+IMAGE_FOLDER = Format(
+    "a folder with one sub-folder of images per class",
+    lambda path, settings: load_folder(path, settings.size, settings.colour, settings.limit),
+    is_folder=lambda _: True,  # what it lacks is told by the reader
+    resizes=True,
+)

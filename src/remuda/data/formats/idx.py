@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.data.dataset import Dataset, dataset_from_bytes
+from remuda.data.formats.base import Format
 from remuda.data.labels import class_labels
 from remuda.data.reading import read_bytes, reading
 from remuda.errors import DataError
 
-GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08
 _KINDS = {1: "labels (idx1)", 3: "images (idx3)"}
 
@@ -31,7 +32,7 @@ def read_labels(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def load_idx(path: Path, limit: int | None = None) -> Dataset:
-    """An idx image file, with the labels that lie beside it under the usual name."""
+    """An idx image file, with the label file of the usual name beside it if there is one."""
     images = read_images(path)[:, None]
     beside = labels_beside(path)
     if beside is None:
@@ -41,7 +42,7 @@ def load_idx(path: Path, limit: int | None = None) -> Dataset:
 
 
 def labels_beside(images: Path) -> Path | None:
-    """…-labels-idx1-ubyte(.gz) for …-images-idx3-ubyte(.gz), where it exists."""
+    """…-labels-idx1-ubyte(.gz) for …-images-idx3-ubyte(.gz), if it exists."""
     if "-images-idx3-ubyte" not in images.name:
         return None
     name = images.name.replace("-images-idx3-ubyte", "-labels-idx1-ubyte")
@@ -53,11 +54,11 @@ def labels_beside(images: Path) -> Path | None:
 
 
 def parse_idx(data: bytes, where: str | Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """An idx file's array of unsigned bytes, its header checked against what it holds."""
+    """The array of unsigned bytes in an idx file, its header checked against its size."""
     if not data:
         raise DataError(f"{where}: is empty")
     if data[:2] != b"\0\0" or len(data) < 4:
-        raise DataError(f"{where}: no idx file (starts with 0x{data[:4].hex()})")
+        raise DataError(f"{where}: not an idx file (starts with 0x{data[:4].hex()})")
     if data[2] != _UNSIGNED_BYTE:
         raise DataError(f"{where}: idx values of type 0x{data[2]:02x}; allowed: bytes (0x08)")
     if data[3] != dimensions:
@@ -80,9 +81,17 @@ def parse_idx(data: bytes, where: str | Path, dimensions: int) -> npt.NDArray[np
 
 def _contents(path: Path) -> bytes:
     data = read_bytes(path)
-    if data.startswith(GZIP_MAGIC):
+    if data.startswith(_GZIP_MAGIC):
         with reading(path):
             return gzip.decompress(data)
     if path.suffix == ".gz":
-        raise DataError(f"{path}: named .gz but no gzip file (starts with 0x{data[:4].hex()})")
+        raise DataError(f"{path}: named .gz but not a gzip file (starts with 0x{data[:4].hex()})")
     return data
+
+
+IDX = Format(
+    "idx (also .gz)",
+    lambda path, settings: load_idx(path, settings.limit),
+    first_bytes=(b"\0\0", _GZIP_MAGIC),
+    file_names=("*.gz", "*idx*"),
+)

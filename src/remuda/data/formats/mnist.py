@@ -1,4 +1,4 @@
-"""MNIST (LeCun, Cortes, Burges): found in the data folders or the cache, or else downloaded."""
+"""MNIST (LeCun, Cortes, Burges), from the data folders or the cache, or else downloaded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.fetch import fetch, md5_of
+from remuda.data.formats.base import NamedSet
 from remuda.data.formats.idx import read_images, read_labels
 from remuda.data.labels import check_labels
 from remuda.data.places import WHERE_TO_PUT, cache_dir, data_dirs
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_mnist(settings: DataSettings, mirrors: Sequence[str] = MIRRORS) -> Dataset:
-    """The wanted split of MNIST."""
+    """One split of MNIST."""
     part = "train" if settings.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz")
     image_file, label_file = _local(settings, names) or _cached(names, mirrors)
@@ -72,10 +73,10 @@ def _cached_file(name: str, wanted: tuple[str, str], mirrors: Sequence[str]) -> 
         if path.is_file():
             if md5_of(path) == MD5[name]:
                 return path
-            # Left in place it would fail every later run as well.
+            # Left in place, it would fail every later run as well.
             path.unlink()
             note = f"{path} was damaged (wrong checksum) and has been deleted. "
-            _log.warning("%sIt is downloaded again.", note)
+            _log.warning("%sDownloading it again.", note)
     try:
         return fetch(name, MD5[name], cache, mirrors)
     except DataError as error:
@@ -83,3 +84,6 @@ def _cached_file(name: str, wanted: tuple[str, str], mirrors: Sequence[str]) -> 
             f"mnist: {note}{error}. Put {' and '.join(wanted)} into {WHERE_TO_PUT} "
             "(or its sub-folder mnist), or use data.source=digits, which needs no files"
         ) from error
+
+
+MNIST = NamedSet("mnist", load_mnist, has_test_split=True)

@@ -1,0 +1,66 @@
+"""The event log of a run: one JSON object per line, appended as things happen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from remuda.errors import StoreError
+from remuda.files import sync, to_json, write_atomically
+from remuda.runs.retention import lines_to_keep
+
+
+class EventLog:
+    """Reads and writes one event log; a line that is not an event is skipped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        line = to_json({"time": datetime.now().isoformat(timespec="milliseconds"), **event})
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: cannot be written: {error.strerror or error}"
+            ) from error
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The events one by one: those of a large run fill gigabytes."""
+        return (event for _, event in self._lines())
+
+    def rewind(self, committed: int) -> None:
+        """Drop the events of rounds that will be trained again, and a line cut short by a kill."""
+        if not self.path.exists():
+            return
+        lines, rounds = [], []
+        for line, event in self._lines():
+            round = event.get("round")
+            lines.append(line)
+            rounds.append(round if isinstance(round, int) else None)
+        kept = lines_to_keep(rounds, committed)
+        write_atomically(self.path, b"".join(lines[number] + b"\n" for number in kept))
+
+    def sync(self) -> None:
+        """Make what was appended survive a power cut."""
+        if self.path.exists():
+            sync(self.path)
+
+    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Each line that is an event, without its newline, and the event itself."""
+        if not self.path.exists():
+            return
+        try:
+            with self.path.open("rb") as file:
+                for line in file:
+                    with contextlib.suppress(ValueError, RecursionError):
+                        event = json.loads(line)
+                        if isinstance(event, dict):
+                            yield line.rstrip(b"\n"), event
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,53 @@
+"""The JSON files of a run folder that are read back: env.json, result.json and status.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from remuda.files import Record
+
+
+class DataSummary(Record):
+    """Which data a run trains on."""
+
+    name: str | None = None
+    items: int | None = None
+    fingerprint: str | None = None
+
+
+class Environment(Record):
+    """Where a run was started: its software, its settings and its data."""
+
+    remuda: str | None = None
+    torch: str | None = None
+    platform: str | None = None
+    config: dict[str, Any] | None = None
+    data: DataSummary = Field(default_factory=DataSummary)
+    attachments: dict[str, str] = Field(default_factory=dict)  # SHA-256 by file name
+
+
+class ScoreSummary(Record):
+    """Final scores, or the coverage of known modes."""
+
+    values: dict[str, int | float | None]
+    modes: int | None = None
+
+
+class RunResult(Record):
+    """What a finished run came to."""
+
+    rounds: int
+    scores: ScoreSummary | None = None
+    modes_by_cell: dict[str, ScoreSummary] | None = None
+
+
+class RunStatus(Record):
+    """What the master last wrote about its workers."""
+
+    time: float
+    rounds: int
+    completed: int
+    epoch: int  # the term; files keep its old name
+    workers: list[dict[str, Any]]
