@@ -9,38 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from remuda.config import Config, load_config, suggest, validate
+from remuda.config import load_config, validate
 from remuda.data import dataset_from_array, selected
-from remuda.data.places import cache_dir, data_dirs
 from remuda.errors import ConfigError, RemudaError
-from remuda.metrics import (
-    INCEPTION,
-    SHAPES,
-    AnyExtractor,
-    Coverage,
-    InceptionExtractor,
-    Progress,
-    Scores,
-    check_metrics,
-    default_metrics,
-    evaluate,
-    evenly_spaced,
-    extractor_for,
-    load_inception,
-)
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.parallel.observer import Observer
 from remuda.runs.ensemble import Ensemble, load
 from remuda.runs.outcome import Result
-from remuda.runs.prepare import Run, with_data_dir
-from remuda.runs.store import RunFolder, fresh_path
-
-# Real images behind the scores of `score`, unless it is told otherwise.
-REAL_SAMPLES = 60_000
-SLOW_REAL_SAMPLES = 10_000
+from remuda.runs.scoring import Progress, Scores, score_run
+from remuda.runs.store import fresh_path
 
 __all__ = ["Engine", "Ensemble", "PopulationGAN", "load", "resume", "score", "train"]
 
@@ -72,70 +51,32 @@ def score(
     path: str | Path,
     metrics: Sequence[str] = (),
     *,
-    samples: int = 10_000,
+    samples: int | None = None,
     real: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     extractor: str | None = None,
     weights: Path | None = None,
     data_dir: Path | None = None,
     progress: Progress | None = None,
-) -> Scores | Coverage:
-    """Scores of a finished run, measured afresh against the data it was trained on.
+) -> Scores:
+    """Scores of a finished run, measured again; by default exactly as the run did at its end.
 
-    `extractor` is a classifier's name (`digits`, `cifar`), or `inception`, whose weights are those
-    in the data folder or `weights`. At most `real` images of the data are looked at: by default
-    60,000, and 10,000 by Inception, which needs a tenth of a second for each. Points with known
-    modes are scored by how the samples cover them.
+    `samples` (default: the run's `score.final_samples`) drawn by `seed` (the run's) are compared
+    with at most `real` (10,000) of the images that the cells saw. `extractor` is a classifier's
+    name (`digits`, `cifar`), or `inception`, whose weights are those in the data folder or
+    `weights`. Points with known modes are scored by how the samples cover them.
     """
-    check_metrics(metrics)
-    ensemble = load(path)
-    config = with_data_dir(RunFolder.open(Path(path)).config(), data_dir)
-    unscored = config.score.model_copy(update={"extractor": "none"})
-    run = Run.prepare(config.model_copy(update={"score": unscored}))
-    covered = run.score(ensemble, samples, seed) if extractor is None else None
-    if covered is not None:
-        return covered
-    network = _extractor(extractor, config, ensemble.shape, weights)
-    slow = isinstance(network, InceptionExtractor)
-    # Against what the cells saw: of one label each, the others are not missing.
-    seen = torch.unique(torch.cat(run.views))
-    chosen = seen[evenly_spaced(len(seen), real or (SLOW_REAL_SAMPLES if slow else REAL_SAMPLES))]
-    images, labels = ensemble.draw_labelled(samples, seed)
-    return evaluate(
-        network,
-        images,
-        run.dataset.items[chosen],
-        metrics or default_metrics(network),
+    return score_run(
+        Path(path),
+        metrics,
+        samples=samples,
         seed=seed,
-        cache=cache_dir() / "features" if slow else None,
+        real=real,
+        extractor=extractor,
+        weights=weights,
+        data_dir=data_dir,
         progress=progress,
-        labels=labels if run.knows_labels(network) else None,
     )
-
-
-def _extractor(
-    name: str | None, config: Config, shape: tuple[int, ...], weights: Path | None
-) -> AnyExtractor:
-    if name in INCEPTION:
-        return load_inception(name, weights, data_dirs(config.data))
-    if weights is not None:
-        raise ConfigError(f"--weights={weights}: only for --extractor=inception")
-    if name is not None:
-        allowed = (*SHAPES, *INCEPTION)
-        if name not in SHAPES:
-            hint = suggest(name, allowed) or ";"
-            raise ConfigError(f"--extractor={name}: unknown{hint} allowed: {', '.join(allowed)}")
-        config = config.model_copy(
-            update={"score": config.score.model_copy(update={"extractor": name})}
-        )
-    found = extractor_for(config.score, config.data.source, shape)
-    if found is None:
-        raise ConfigError(
-            f"score.extractor={config.score.extractor}: scores nothing of {config.data.source}; "
-            "allowed: --extractor digits (28x28 grey images), cifar (32x32 colour images), or "
-            "inception (any images)"
-        )
-    return found
 
 
 class PopulationGAN:
@@ -145,7 +86,7 @@ class PopulationGAN:
     """
 
     ensemble_: Ensemble
-    scores_: Scores | Coverage | None
+    scores_: Scores | None
     run_dir_: Path
 
     def __init__(

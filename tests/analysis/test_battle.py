@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from remuda.analysis.battle import Side, fight, translated
-from remuda.analysis.population import load_population
 from remuda.data import dataset_from_array
 from remuda.errors import ConfigError, StoreError
 from remuda.gan.networks import draw_noise
 from remuda.metrics.gam import Gam2Score
+from remuda.runs.population import load_population
 from remuda.streams import tensor_stream
 from tests.populations import points_run
 

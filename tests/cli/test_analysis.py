@@ -84,7 +84,7 @@ def test_points_are_scored_by_their_modes(swapped: Path, tmp_path: Path) -> None
     code, said, errors = remuda(tmp_path, "score", str(swapped), "-n", "50")
     assert (code, errors) == (0, "")
     lines = said.splitlines()
-    assert lines[0] == "coverage of 8 known modes, 50 samples, within 3 standard deviations"
+    assert lines[0] == "scores of 50 samples against 8 known modes, within 3 standard deviations"
     assert re.fullmatch(r"cells alone +cover \d \d", lines[-1])
     code, said, _ = remuda(tmp_path, "runs", str(swapped.parent))
     assert re.search(r"swapped +finished +gap +1x2 +ring8 +2/2 +modes \d/8", said)
@@ -109,7 +109,10 @@ MISTAKES = {
     ),
     "kind": (["gam", "ALONE", "SWAPPED", "-o", "b.gif"], "--output=b.gif: unknown kind of file"),
     "variance": (["ais", "ALONE", "--variance", "0"], "variance=0.0: not allowed"),
-    "metric": (["score", "SWAPPED", "fid"], "fid: is for images, and"),
+    "metric": (
+        ["score", "SWAPPED", "fid"],
+        "fid: needs images, and an extractor that fits",
+    ),
     "no costs": (["curves", "IMAGES"], "no discriminator costs in its events"),
     "shapes": (["tsne", "ALONE", "IMAGES"], "allowed: runs on items of one shape"),
 }

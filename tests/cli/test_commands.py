@@ -392,21 +392,21 @@ def test_scores_can_be_chosen(trained: tuple[Path, str], tmp_path: Path) -> None
     assert "FID (logits)" not in output
     code, output, _ = remuda(tmp_path, "score", str(run), "-n", "20", "--real", "30")
     assert code == 0
-    assert "20 samples against 30 real" in output
+    assert "20 samples against 30 of 60 training images" in output
     for title in ("FID ", "FID (logits)", "inception score", "TVD", "classes covered"):
         assert title in output
     code, output, errors = remuda(tmp_path, "score", str(run), "fidd")
     assert (code, output) == (2, "")
     assert errors == (
         "remuda: fidd: unknown metric; did you mean fid? "
-        "allowed: fid, fid_logits, is, tvd, kid, pr, dc\n"
+        "allowed: fid, fid_logits, is, tvd, accuracy, kid, pr, dc, modes\n"
     )
 
 
 def test_lines_of_scores_can_be_chosen() -> None:
     values = {"fid": 1.0, "fid_logits": 2.0, "is": 3.0, "is_std": 0.5, "tvd": 0.25}
     scores = Scores({**values, "classes_covered": 2.0}, "net", "[-1, 1]", 4, 9, (3, 1))
-    header = "scores by net, inputs in [-1, 1], 4 samples against 9 real"
+    header = "scores by net, inputs in [-1, 1], 4 samples against 9 real images"
     assert scores.lines(["is", "fid"]) == [
         header,
         "inception score 3.000 ± 0.500",

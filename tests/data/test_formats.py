@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.config import load_config
-from remuda.config import DataSettings
+from remuda.config import DataSettings, load_config
 from remuda.data import Dataset, dataset_from_array
 from remuda.data.formats import FORMATS, NAMED, Format, NamedSet
 from remuda.errors import ConfigError, DataError

@@ -17,11 +17,12 @@ from remuda.errors import ConfigError, DataError
 from remuda.gan.parcels import ASSESSMENT, parcel_assessment
 from remuda.methods import build_method, resolved
 from remuda.methods.class_parallel import ClassParallel
-from remuda.metrics import Scorer, Scores
+from remuda.metrics import Scorer
 from remuda.parallel import engines
 from remuda.parallel.engines import Engine
 from remuda.runs.ensemble import Ensemble, Member
 from remuda.runs.prepare import Run
+from remuda.runs.scoring import score_ensemble
 from remuda.runs.store import RunFolder
 from tests.tiny import (
     DCGAN,
@@ -307,16 +308,15 @@ def test_the_extractor_of_the_data_says_how_often_samples_show_their_label() -> 
     config = tiny_config(method=ALONE, network=network, data=data, score={"extractor": "auto"})
     run = Run.prepare(config)
     assert run.scorer is not None
-    assert run.knows_labels(run.scorer.extractor)
     population = Population(run.config, run.dataset)
     members = [
         Member(cell.index, 0.1, cell.gan.generator.network.state_dict(), label=cell.index)
         for cell in population.cells
     ]
     ensemble = Ensemble(run.config.network, (1, 28, 28), tuple(members), labels=run.labels)
-    found = run.score(ensemble, 50, seed=1)
+    found = score_ensemble(run, ensemble, samples=50, seed=1)
     samples, labels = ensemble.draw_labelled(50, 1)
     guesses = run.scorer.extractor(samples).logits.argmax(1)
     assert labels is not None
-    assert isinstance(found, Scores)
+    assert found is not None
     assert found.values["accuracy"] == sum(map(int, guesses == labels)) / 50

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.errors import ConfigError
-from remuda.metrics.coverage import Coverage, mode_coverage
+from remuda.metrics import evaluate_points
+from remuda.metrics.coverage import mode_coverage
 
 MODES = torch.tensor([(float(x), float(y)) for x in range(-4, 5, 2) for y in range(-4, 5, 2)])
 SPREAD = 0.05
@@ -64,7 +65,8 @@ def test_samples_that_hit_nothing_do_not_look_even() -> None:
         found = mode_coverage(torch.full((50, 2), bad), MODES, SPREAD)
         assert (found.hit, found.covered, found.quality) == (0, 0, 0)
         assert found.divergence == math.inf
-        assert json.loads(json.dumps(found.to_json(), allow_nan=False))["values"]["mode_kl"] is None
+        scores = evaluate_points(torch.full((50, 2), bad), MODES, SPREAD).to_json()
+        assert json.loads(json.dumps(scores, allow_nan=False))["values"]["mode_kl"] is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,14 +90,19 @@ def test_order_of_samples_and_modes_does_not_matter(counts: list[int], seed: int
 
 
 def test_the_lines_say_all_figures() -> None:
-    lines = Coverage((30, 10, 0, 0), 50).lines()
-    assert lines[0] == "coverage of 4 known modes, 50 samples, within 3 standard deviations"
-    assert lines[1:5] == [
+    samples = torch.cat((MODES[:1].repeat(30, 1), MODES[1:2].repeat(10, 1), torch.ones(10, 2)))
+    scores = evaluate_points(samples, MODES[:4], SPREAD)
+    assert scores.lines() == [
+        "scores of 50 samples against 4 known modes, within 3 standard deviations",
         "modes hit       2 of 4",
         "modes covered   2 of 4, at 0.25 of their share or more",
         "high quality    80.0%",
         f"histogram KL    {math.log(4) - 0.5623351446188083:.4f}",
+        "mode histogram  30 10 0 0",
     ]
+    kept = scores.to_json()
+    assert (kept["modes"], kept["samples"], kept["mode_histogram"]) == (4, 50, [30, 10, 0, 0])
+    assert kept["values"]["modes_covered"] == 2
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,27 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from remuda.errors import ConfigError
 from remuda.metrics import (
-    EVALUATIONS,
+    METRICS,
+    AnyExtractor,
     Features,
+    Need,
+    Reference,
     SampleStatistics,
-    check_metrics,
+    Scores,
+    class_accuracy,
     default_metrics,
     evaluate,
+    evaluate_points,
     fid,
+    fid_logits,
     load_extractor,
-    score_samples,
+    tvd,
 )
+from remuda.metrics.reference import Progress
 
 
 class Pixels:
@@ -48,6 +56,17 @@ class Told:
         self.done += images
 
 
+def score(
+    extractor: AnyExtractor,
+    fake: torch.Tensor,
+    real: torch.Tensor,
+    *metrics: str,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Scores:
+    return evaluate(fake, Reference(extractor, real, cache=cache), metrics, progress=progress)
+
+
 def images(count: int, seed: int) -> torch.Tensor:
     return torch.rand(count, 1, 4, 4, generator=torch.Generator().manual_seed(seed)) * 2 - 1
 
@@ -56,11 +75,14 @@ def test_each_metric_by_a_classifier_equals_its_own_function() -> None:
     extractor = load_extractor("digits")
     stream = torch.Generator().manual_seed(0)
     real, fake = (torch.rand(60, 1, 28, 28, generator=stream) * 2 - 1 for _ in range(2))
-    scores = evaluate(extractor, fake, real, tuple(EVALUATIONS))
-    statistics = SampleStatistics.of(extractor(real))
-    wanted = score_samples(extractor, fake, statistics)
-    assert {name: scores.values[name] for name in wanted.values} == wanted.values
-    assert scores.class_histogram == wanted.class_histogram
+    labels = torch.arange(60) % 10
+    wanted = [name for name in METRICS if name != "modes"]
+    scores = evaluate(fake, Reference(extractor, real), wanted, labels=labels)
+    before, after = (SampleStatistics.of(extractor(side)) for side in (real, fake))
+    for name, function in (("fid", fid), ("fid_logits", fid_logits), ("tvd", tvd)):
+        assert scores.values[name] == function(before, after)
+    assert scores.values["accuracy"] == class_accuracy(extractor(fake).logits, labels)
+    assert sum(scores.class_histogram) == 60
     assert {"kid", "kid_std", "precision", "recall", "density", "coverage"} <= scores.values.keys()
     lines = scores.lines()
     assert [line.split()[0] for line in lines[-5:]] == [
@@ -68,8 +90,26 @@ def test_each_metric_by_a_classifier_equals_its_own_function() -> None:
     ]
 
 
+def test_known_statistics_of_the_real_images_are_not_measured_again() -> None:
+    real, fake, watched = images(30, 0), images(30, 1), Pixels()
+    statistics = SampleStatistics.of(Pixels()(real))
+    known = evaluate(fake, Reference(watched, real, statistics=statistics), ["fid"])
+    assert watched.seen == 30
+    assert known == score(Pixels(), fake, real, "fid")
+    # Distances to single images need their features all the same.
+    evaluate(fake, Reference(watched, real, statistics=statistics), ["fid", "pr"])
+    assert watched.seen == 90
+
+
+def test_only_the_chosen_images_are_looked_at() -> None:
+    real, fake, chosen = images(30, 0), images(30, 1), torch.arange(0, 30, 3)
+    some = evaluate(fake, Reference(Pixels(), real, chosen=chosen, about="ten"), ["fid"])
+    assert some.values == score(Pixels(), fake, real[::3], "fid").values
+    assert (some.real_samples, some.real) == (10, "ten")
+
+
 def test_only_what_is_asked_for_is_measured_and_shown() -> None:
-    scores = evaluate(Pixels(), images(30, 0), images(30, 1), ["kid", "fid", "kid"])
+    scores = score(Pixels(), images(30, 0), images(30, 1), "kid", "fid", "kid")
     assert scores.values.keys() == {"kid", "kid_std", "fid"}
     assert [line.split()[0] for line in scores.lines()[1:]] == ["FID", "KID"]
 
@@ -77,54 +117,74 @@ def test_only_what_is_asked_for_is_measured_and_shown() -> None:
 def test_real_features_are_cached_by_data_and_weights(tmp_path: Path) -> None:
     real, fake, first, second = images(30, 0), images(30, 1), Pixels(), Pixels()
     told = [Told(), Told()]
-    one = evaluate(first, fake, real, ["fid"], cache=tmp_path, progress=told[0])
-    two = evaluate(second, fake, real, ["fid"], cache=tmp_path, progress=told[1])
+    one = score(first, fake, real, "fid", cache=tmp_path, progress=told[0])
+    two = score(second, fake, real, "fid", cache=tmp_path, progress=told[1])
     assert one == two
     assert first.seen - second.seen == 30
     assert [(side.announced, side.done) for side in told] == [([60], 60), ([30], 30)]
     for other, changed in ((Pixels("two"), real), (Pixels(), real + 0.01)):
-        evaluate(other, fake, changed, ["fid"], cache=tmp_path)
-        assert other.seen == first.seen
+        score(other, fake, changed, "fid", cache=tmp_path)
+        assert other.seen == 60
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut short", "other names", "other type"])
+def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path) -> None:
     real, fake = images(30, 0), images(30, 1)
-    wanted = evaluate(Pixels(), fake, real, ["fid"], cache=tmp_path)
+    wanted = score(Pixels(), fake, real, "fid", cache=tmp_path)
     (kept,) = tmp_path.iterdir()
     good = kept.read_bytes()
-    kept.write_bytes(good[:-20])
-    assert evaluate(Pixels(), fake, real, ["fid"], cache=tmp_path) == wanted
+    seen = Pixels()(real)
+    kept.write_bytes(
+        {
+            "cut short": good[:-20],
+            "other names": save({"features": seen.features}),
+            "other type": save({"features": seen.features.double(), "logits": seen.logits}),
+        }[damage]
+    )
+    assert score(Pixels(), fake, real, "fid", cache=tmp_path) == wanted
     assert kept.read_bytes() == good
 
 
 def test_a_cache_that_cannot_be_written_costs_no_score(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    scores = evaluate(Pixels(), images(9, 0), images(9, 1), ["fid"], cache=tmp_path / "file")
+    scores = score(Pixels(), images(9, 0), images(9, 1), "fid", cache=tmp_path / "file")
     assert scores.values["fid"] > 0
 
 
 def test_fid_without_classes_is_that_of_the_features() -> None:
     real, fake = Pixels()(images(30, 0)), Pixels()(images(30, 1))
     wanted = fid(SampleStatistics.of(real), SampleStatistics.of(fake))
-    assert evaluate(Pixels(), images(30, 1), images(30, 0), ["fid"]).values == {"fid": wanted}
+    assert score(Pixels(), images(30, 1), images(30, 0), "fid").values == {"fid": wanted}
 
 
-def test_metrics_that_need_classes_are_refused_without_them() -> None:
-    with pytest.raises(ConfigError, match=r"is: .* no classifying layer .*allowed: fid, kid, pr"):
-        check_metrics(["fid", "is"], Pixels())
-    with pytest.raises(ConfigError, match=r"fjd: unknown metric; did you mean fid\?"):
-        check_metrics(["fjd"])
-    assert default_metrics(Pixels()) == ("fid", "kid")
-    assert "is" in default_metrics(load_extractor("digits"))
+def test_metrics_are_refused_where_what_they_need_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"^is: needs an extractor with classes .*: fid, kid, pr"):
+        score(Pixels(), images(9, 0), images(9, 1), "fid", "is")
+    with pytest.raises(ConfigError, match=r"^accuracy: needs an extractor with classes"):
+        score(Pixels(), images(9, 0), images(9, 1), "accuracy")
+    with pytest.raises(ConfigError, match=r"^modes: needs points with known modes"):
+        score(Pixels(), images(9, 0), images(9, 1), "modes")
+    with pytest.raises(ConfigError, match=r"^fid: needs images.*allowed here: modes$"):
+        evaluate_points(torch.zeros(3, 2), torch.zeros(1, 2), 1.0, ["fid"])
+    with pytest.raises(ConfigError, match=r"^fjd: unknown metric; did you mean fid\?"):
+        score(Pixels(), images(9, 0), images(9, 1), "fjd")
 
 
-def test_samples_that_were_asked_for_by_label_are_checked_against_it() -> None:
+def test_what_is_measured_unless_asked_otherwise() -> None:
+    image, labelled = {Need.FEATURES}, {Need.FEATURES, Need.LOGITS, Need.LABELS}
+    assert default_metrics(image) == ("fid", "kid")
+    assert default_metrics(labelled - {Need.LABELS}) == ("fid", "fid_logits", "is", "tvd")
+    assert default_metrics(labelled) == ("fid", "fid_logits", "is", "tvd", "accuracy")
+    assert default_metrics({Need.MODES}) == ("modes",)
+
+
+def test_samples_with_labels_are_checked_against_them() -> None:
     extractor = load_extractor("digits")
     fake = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 2 - 1
     guesses = extractor(fake).logits.argmax(1)
-    asked = guesses.clone()
-    asked[:10] = (guesses[:10] + 1) % 10
-    scores = evaluate(extractor, fake, fake, ["fid"], labels=asked)
+    labels = guesses.clone()
+    labels[:10] = (guesses[:10] + 1) % 10
+    scores = evaluate(fake, Reference(extractor, fake), labels=labels)
     assert scores.values["accuracy"] == 0.75
     assert "class accuracy  0.750" in scores.lines()

@@ -16,15 +16,16 @@ from torchmetrics.image.inception import InceptionScore
 from remuda.errors import ConfigError
 from remuda.metrics import (
     Features,
+    Reference,
     SampleStatistics,
     Scores,
+    evaluate,
     fid,
     fid_logits,
     frechet_distance,
     inception_score,
     inception_score_splits,
     load_extractor,
-    score_samples,
     tvd,
 )
 
@@ -168,16 +169,17 @@ def test_inception_score_agrees_with_torchmetrics() -> None:
 
 def test_scores_name_what_they_were_measured_with() -> None:
     extractor = load_extractor("digits")
-    real = SampleStatistics.of(extractor(blobs(100, 1)))
-    scores = score_samples(extractor, blobs(40, 2), real)
+    scores = evaluate(blobs(40, 2), Reference(extractor, blobs(100, 1), about="100 of 300 blobs"))
     assert sum(scores.class_histogram) == scores.samples == 40
     header = scores.lines()[0]
-    for named in ("digits-cnn-1", "[-1, 1]", "40 samples", "100 real"):
+    for named in ("digits-cnn-1", "[-1, 1]", "40 samples", "100 of 300 blobs"):
         assert named in header
     assert set(scores.values) == {"fid", "fid_logits", "is", "is_std", "tvd", "classes_covered"}
-    assert json.loads(json.dumps(scores.to_json()))["extractor"] == "digits-cnn-1"
+    kept = json.loads(json.dumps(scores.to_json()))
+    assert (kept["extractor"], kept["real"]) == ("digits-cnn-1", "100 of 300 blobs")
+    assert (kept["samples"], kept["real_samples"]) == (40, 100)
 
 
-def test_scores_that_are_no_numbers_become_null() -> None:
+def test_nan_becomes_null() -> None:
     scores = Scores({"fid": math.nan}, "x", "[-1, 1]", 2, 2, (2,))
     assert scores.to_json()["values"] == {"fid": None}

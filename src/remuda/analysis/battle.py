@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.analysis.population import Population, held_out, load_population
 from remuda.data import Dataset
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics.gam import (
@@ -26,6 +25,7 @@ from remuda.metrics.gam import (
     may_judge,
     share_called_real,
 )
+from remuda.runs.population import Population, held_out, load_population
 
 # Their discriminators say how much more real one item is than another, not whether one is real.
 _NO_CLASSIFIERS = ("wasserstein", "relativistic")

@@ -1,7 +1,7 @@
 """Figures as PNG: battles of GANs, class histograms, overlays of samples, learning curves.
 
-Plain values in, bytes out. matplotlib is loaded with this file and by nothing else, and without
-pyplot, so no window system is asked for and no state is left behind.
+Plain values in, bytes out. matplotlib is loaded by the first figure, without pyplot, so it needs no
+window system and leaves no state behind.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Rectangle
+
+from remuda.analysis.extras import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = npt.NDArray[Any]
 
@@ -53,33 +55,9 @@ def battle(
     figure = _figure(side + 2.0, side + 0.9)
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for judge in range(count):
-        for maker in range(count):
-            value = float(shares[judge, maker])
-            barred = not bool(allowed[judge, maker])
-            axes.text(
-                *(maker, judge, f"{value:.2f}"),
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=FAINT if barred else ("white" if value > 0.55 else INK),
-                zorder=3,
-            )
-            if barred:
-                axes.add_patch(
-                    Rectangle(
-                        (maker - 0.5, judge - 0.5),
-                        *(1, 1),
-                        facecolor="#f4f5f7",
-                        edgecolor="#d3d9e0",
-                        hatch="////",
-                        linewidth=0,
-                        zorder=2,
-                    )
-                )
-    edge = 0
-    for members in sizes[:-1]:
-        edge += members
+    for judge, maker in np.ndindex(shares.shape):
+        _entry(axes, judge, maker, float(shares[judge, maker]), bool(allowed[judge, maker]))
+    for edge in np.cumsum(sizes)[:-1]:
         for line in (axes.axhline, axes.axvline):
             line(edge - 0.5, color="white", linewidth=4, zorder=4)
     axes.set_xticks(range(count), names, rotation=45, ha="right", rotation_mode="anchor")
@@ -98,10 +76,36 @@ def battle(
     return _png(figure)
 
 
+def _entry(axes: Axes, judge: int, maker: int, value: float, allowed: bool) -> None:
+    """One figure of the battle matrix."""
+    from matplotlib.patches import Rectangle
+
+    axes.text(
+        *(maker, judge, f"{value:.2f}"),
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=FAINT if not allowed else ("white" if value > 0.55 else INK),
+        zorder=3,
+    )
+    if not allowed:
+        axes.add_patch(
+            Rectangle(
+                (maker - 0.5, judge - 0.5),
+                *(1, 1),
+                facecolor="#f4f5f7",
+                edgecolor="#d3d9e0",
+                hatch="////",
+                linewidth=0,
+                zorder=2,
+            )
+        )
+
+
 def class_bars(
     classes: Sequence[str], real: Sequence[float], made: Sequence[float], title: str
 ) -> bytes:
-    """How often each class comes up, in the data and in samples."""
+    """How often each class appears, in the data and in samples."""
     figure = _figure(min(16.0, max(6.4, 0.62 * len(classes) + 1)), 3.6)
     axes = figure.add_subplot()
     places = np.arange(len(classes))
@@ -177,6 +181,8 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = _figure(3.5 * columns, 4.1 * rows)
+    from matplotlib.patches import Circle
+
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     seen = panels[0].points if modes is None else np.concatenate((panels[0].points, modes))
     low, high = seen.min(0), seen.max(0)
@@ -245,6 +251,10 @@ def learning_curves(curves: Sequence[Curve]) -> bytes:
 
 
 def _figure(width: float, height: float) -> Figure:
+    require("matplotlib", "figures")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure

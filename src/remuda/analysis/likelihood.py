@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.analysis.population import held_out
 from remuda.config import Config
 from remuda.data import load_dataset
 from remuda.errors import ConfigError
@@ -24,6 +23,7 @@ from remuda.metrics.ais import (
     with_prior,
 )
 from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.population import held_out
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream

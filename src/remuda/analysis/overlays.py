@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.analysis.figures import Panel, overlay, scatters
-from remuda.analysis.population import short_names
 from remuda.data import Dataset, load_dataset
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics import evenly_spaced, mode_coverage
 from remuda.metrics.coverage import REACH
 from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.population import short_names
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from remuda.analysis.battle import Battle
-    from remuda.metrics import Coverage, Scores
+    from remuda.metrics import Scores
 
 BLIND = 0.5  # share of real items taken for made from which a judge is named
 
@@ -232,7 +232,7 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
 
     from remuda.analysis.curves import read_costs
     from remuda.analysis.figures import Curve, learning_curves
-    from remuda.analysis.population import short_names
+    from remuda.runs.population import short_names
 
     found = [read_costs(path) for path in paths]
     names = short_names(paths)
@@ -262,25 +262,18 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
 # ---------------------------------------------------------------------------- parts of `score`
 
 
-def show_coverage(
-    run: Path, found: Coverage, metrics: list[str] | None, output: Path | None
-) -> None:
-    """Print how a run's samples cover the known modes, and each cell's alone did at its end."""
-    asked = [*(metrics or ()), *(["--output"] if output else [])]
-    if asked:
-        raise ConfigError(
-            f"{asked[0]}: is for images, and {run} made points; allowed: no metric "
-            f"(`remuda tsne {run}` draws points)"
-        )
-    for line in found.lines():
-        print(line)
+def coverage_by_cell(run: Path, scores: Scores) -> list[str]:
+    """How many modes every cell alone covered at the end of a run, where modes are known."""
+    if not scores.mode_histogram:
+        return []
     from remuda.runs.store import RunFolder
 
     result = RunFolder.open(run).result()
     cells = result.modes_by_cell if result else None
-    if cells and len(cells) > 1:
-        covered = " ".join(str(one.values.get("modes_covered")) for one in cells.values())
-        print(f"cells alone     cover {covered}")
+    if not cells or len(cells) < 2:
+        return []
+    covered = " ".join(str(one.values.get("modes_covered")) for one in cells.values())
+    return [f"cells alone     cover {covered}"]
 
 
 def draw_classes(run: Path, scores: Scores, output: Path) -> None:
@@ -289,7 +282,8 @@ def draw_classes(run: Path, scores: Scores, output: Path) -> None:
 
     if not scores.class_histogram:
         raise ConfigError(
-            f"--output={output}: {scores.extractor} knows no classes; allowed: digits, cifar"
+            f"--output={output}: draws classes, and {scores.extractor or 'points'} have none; "
+            f"allowed: --extractor digits or cifar (`remuda tsne {run}` draws points)"
         )
     made = [count / scores.samples for count in scores.class_histogram]
     distance = sum(abs(a - b) for a, b in zip(made, scores.real_class_shares, strict=True)) / 2

@@ -57,16 +57,28 @@ def score(
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
             metavar="[METRIC]...",
-            help="fid, fid_logits, is, tvd, kid, pr (precision and recall), dc (density and "
-            "coverage); by default the first four, or fid and kid by Inception",
+            help="fid, fid_logits, is, tvd, accuracy (of labels), kid, pr (precision and recall), "
+            "dc (density and coverage), modes (of points); default: those of the run's result, or "
+            "fid and kid by Inception",
         ),
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=20, help="generated images")] = 10_000,
+    count: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "-n",
+            "--count",
+            min=20,
+            help="generated samples; default: the run's score.final_samples",
+        ),
+    ] = None,
     real: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--real", min=20, help="real images at most: 60000, or 10000 by Inception"),
+        typer.Option("--real", min=20, help="real images at most; default: 10000"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=0, help="same seed, same samples; default: the run's"),
+    ] = None,
     extractor: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -86,13 +98,13 @@ def score(
 ) -> None:
     """Score a finished run's ensemble against the data it was trained on.
 
-    Points with known modes are scored by how the samples cover them.
+    Without options the figures are those that the run ended with. Points with known modes are
+    scored by how the samples cover them.
     """
     if output is not None:
         analysis.check_png(output)
     from remuda import api
     from remuda.cli.view import scoring
-    from remuda.metrics import Coverage
 
     with scoring() as progress:
         scores = api.score(
@@ -106,12 +118,8 @@ def score(
             data_dir=data_dir,
             progress=progress,
         )
-    if isinstance(scores, Coverage):
-        analysis.show_coverage(run, scores, metrics, output)
-        return
-    # In the order they were asked for; the accuracy comes with the labels.
-    extra = ["accuracy"] if "accuracy" in scores.values else []
-    for line in scores.lines([*metrics, *extra] if metrics else None):
+    # In the order they were asked for.
+    for line in [*scores.lines(metrics), *analysis.coverage_by_cell(run, scores)]:
         print(line)
     if output is not None:
         analysis.draw_classes(run, scores, output)

@@ -21,6 +21,7 @@ from rich.text import Text
 from remuda.cli.tables import NARROW, workers_line, workers_table
 from remuda.errors import shape_text
 from remuda.methods import Mixture, RoundReport
+from remuda.metrics import METRICS
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Liveness, WorkerStatus
 from remuda.runs.alarms import Alarm
@@ -29,7 +30,6 @@ from remuda.runs.prepare import Run
 _WIDE = 110  # columns for the whole table
 _MOST_UNWELL = 5  # workers that are shown one by one
 _LONG = 10.0  # seconds of scoring that are announced in a log, too
-METRIC_NAMES = {"fid": "FID", "fid_logits": "FID-logits", "is": "IS", "tvd": "TVD"}
 
 
 class View(Observer):
@@ -55,7 +55,7 @@ class View(Observer):
 
     def started(self, run: Run, path: Path, round: int) -> None:
         self.path, self.round, self.rounds = path, round, run.config.rounds
-        self.metric = METRIC_NAMES[run.config.score.metric]
+        self.metric = METRICS[run.config.score.metric].title
         self.unit = "images" if run.dataset.is_images else "points"
         self._say(describe(run))
         self._say(f"run folder {path}")

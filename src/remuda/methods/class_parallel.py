@@ -24,7 +24,7 @@ from remuda.gan.parcels import Parcel, parcel_assessment
 from remuda.methods.base import METHODS, Details, Match, Method, Mixture
 from remuda.methods.independent import Independent
 from remuda.methods.state import CellState, Label, read_state
-from remuda.metrics import HIGHER_IS_BETTER, Scorer, evenly_spaced
+from remuda.metrics import METRICS, Scorer, evenly_spaced
 
 # Real images of one label that its samples are compared with.
 REAL_SAMPLES = 2000
@@ -158,7 +158,7 @@ class ClassParallel(Method):
 
 def _within_a_label(scorer: Scorer) -> str:
     """What ranks samples of one label: inception score would praise those of many."""
-    return "fid" if scorer.metric in HIGHER_IS_BETTER else scorer.metric
+    return "fid" if METRICS[scorer.metric].higher_is_better else scorer.metric
 
 
 def _or_worst(score: float) -> float:

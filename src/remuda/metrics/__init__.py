@@ -1,19 +1,14 @@
 """Scores of generated samples: images to features, features to statistics, statistics to scores."""
 
 from remuda.metrics.anova import Anova, ChannelAnova, anova
+from remuda.metrics.classes import class_accuracy, tvd
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.coverage import Coverage, mode_coverage
-from remuda.metrics.evaluate import (
-    EVALUATIONS,
-    AnyExtractor,
-    Progress,
-    check_metrics,
-    default_metrics,
-    evaluate,
-)
+from remuda.metrics.evaluate import evaluate, evaluate_points
 from remuda.metrics.extractors import (
     INCEPTION,
     SHAPES,
+    AnyExtractor,
     Extractor,
     Features,
     InceptionExtractor,
@@ -21,48 +16,53 @@ from remuda.metrics.extractors import (
     load_extractor,
     load_inception,
 )
+from remuda.metrics.frechet import fid, fid_logits, frechet_distance
+from remuda.metrics.inception_score import inception_score, inception_score_splits
+from remuda.metrics.metric import Comparison, Metric, Need, PointComparison
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
-from remuda.metrics.scorer import Assessment, MixtureScore, Scorer, evenly_spaced
-from remuda.metrics.scores import (
-    HIGHER_IS_BETTER,
-    METRICS,
-    SampleStatistics,
-    Scores,
-    fid,
-    fid_logits,
-    frechet_distance,
-    inception_score,
-    inception_score_splits,
-    loss_of,
-    score_samples,
-    tvd,
+from remuda.metrics.reference import (
+    REAL_IMAGES,
+    Progress,
+    Reference,
+    evenly_spaced,
+    reference_indices,
 )
+from remuda.metrics.registry import METRICS, check_metrics, default_metrics, loss_of, score_of
+from remuda.metrics.scorer import Assessment, MixtureScore, Scorer
+from remuda.metrics.scores import Scores
+from remuda.metrics.statistics import SampleStatistics
 
 __all__ = [
-    "EVALUATIONS",
-    "HIGHER_IS_BETTER",
     "INCEPTION",
     "METRICS",
+    "REAL_IMAGES",
     "SHAPES",
     "Anova",
     "AnyExtractor",
     "Assessment",
     "ChannelAnova",
+    "Comparison",
     "Coverage",
     "Extractor",
     "Features",
     "InceptionExtractor",
+    "Metric",
     "MixtureScore",
+    "Need",
+    "PointComparison",
     "Progress",
+    "Reference",
     "SampleStatistics",
     "Scorer",
     "Scores",
     "anova",
     "check_metrics",
+    "class_accuracy",
     "classes_covered",
     "default_metrics",
     "density_coverage",
     "evaluate",
+    "evaluate_points",
     "evenly_spaced",
     "extractor_for",
     "fid",
@@ -77,7 +77,8 @@ __all__ = [
     "mode_coverage",
     "near_duplicates",
     "precision_recall",
-    "score_samples",
+    "reference_indices",
+    "score_of",
     "tvd",
     "typical_distance",
 ]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from remuda.metrics.scores import SampleStatistics
+from remuda.metrics.statistics import SampleStatistics
 
 # A class counts as covered from this fraction of its real share: a generator that makes it four
 # times too rarely has all but lost it.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from remuda.errors import ConfigError
+from remuda.metrics.metric import Metric, Need, PointComparison
 
 REACH = 3.0  # standard deviations around a mode within which a sample belongs to it
 # As for the classes of images: a mode made four times too rarely is all but lost. One stray of
@@ -60,34 +60,6 @@ class Coverage:
         # Equal shares give a sum that may be a hair below zero.
         return max(0.0, sum(share * math.log(share * self.modes) for share in shares))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values in the form of the other scores; no divergence becomes null."""
-        divergence = self.divergence
-        return {
-            "values": {
-                "modes_hit": self.hit,
-                "modes_covered": self.covered,
-                "high_quality": self.quality,
-                "mode_kl": divergence if math.isfinite(divergence) else None,
-            },
-            "modes": self.modes,
-            "samples": self.samples,
-            "mode_histogram": list(self.histogram),
-        }
-
-    def lines(self) -> list[str]:
-        """For the terminal."""
-        return [
-            f"coverage of {self.modes} known modes, {self.samples} samples, "
-            f"within {REACH:g} standard deviations",
-            f"modes hit       {self.hit} of {self.modes}",
-            f"modes covered   {self.covered} of {self.modes}, "
-            f"at {COVERED:g} of their share or more",
-            f"high quality    {self.quality:.1%}",
-            f"histogram KL    {self.divergence:.4f}",
-            f"mode histogram  {' '.join(str(count) for count in self.histogram)}",
-        ]
-
 
 def mode_coverage(samples: torch.Tensor, modes: torch.Tensor, spread: float) -> Coverage:
     """Coverage of `modes` (k, d), each with standard deviation `spread`, by `samples` (n, d)."""
@@ -106,3 +78,31 @@ def mode_coverage(samples: torch.Tensor, modes: torch.Tensor, spread: float) -> 
     good = nearest[distances <= REACH * spread]
     counts = torch.bincount(good, minlength=len(modes))
     return Coverage(tuple(int(count) for count in counts.tolist()), len(samples))
+
+
+def _figures(found: PointComparison) -> dict[str, float]:
+    coverage = mode_coverage(found.points, found.centres, found.spread)
+    return {
+        "modes_hit": coverage.hit,
+        "modes_covered": coverage.covered,
+        "high_quality": coverage.quality,
+        "mode_kl": coverage.divergence,
+    }
+
+
+MODES = Metric(
+    name="modes",
+    title="modes",
+    rows=(
+        ("modes hit", "{modes_hit} of {modes}"),
+        ("modes covered", f"{{modes_covered}} of {{modes}}, at {COVERED:g} of their share or more"),
+        ("high quality", "{high_quality:.1%}"),
+        ("histogram KL", "{mode_kl:.4f}"),
+        ("mode histogram", "{mode_histogram}"),
+    ),
+    values=("modes_hit", "modes_covered", "high_quality", "mode_kl"),
+    needs=frozenset({Need.MODES}),
+    higher_is_better=True,
+    from_points=_figures,
+    default="always",
+)

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import nn
 
+from remuda.config import ScoreSettings
 from remuda.errors import ConfigError, shape_text
 from remuda.files import digest
 from remuda.metrics.classifier import Card, read_classifier
 from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
-
-if TYPE_CHECKING:
-    from remuda.config import ScoreSettings
 
 WEIGHTS = Path(__file__).parent / "weights"
 SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}
@@ -36,6 +34,17 @@ class Features:
 
     features: torch.Tensor  # (n, d) float32
     logits: torch.Tensor  # (n, k) float32; k is 0 where the extractor knows no classes
+
+
+class AnyExtractor(Protocol):
+    """Images in, features out; `classes` is 0 where there are no logits."""
+
+    name: str
+    identity: str  # differs between other weights of the same network
+    scaling: str
+    classes: int
+
+    def __call__(self, images: torch.Tensor) -> Features: ...
 
 
 class Extractor:

@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 
 from remuda.errors import ConfigError
+from remuda.metrics.extractors import Features
+from remuda.metrics.metric import Comparison, Metric, Need
+from remuda.metrics.reference import evenly_spaced
+from remuda.streams import choice_stream
 
 SUBSETS = 100
 SUBSET_SIZE = 1000
@@ -133,3 +137,55 @@ def _check(real: Tensor, fake: Tensor, neighbours: int) -> None:
             f"{fewest} samples have no {neighbours} neighbours each; "
             f"allowed: at least {neighbours + 1} samples and real items"
         )
+
+
+def _kid(found: Comparison) -> dict[str, float]:
+    assert found.real_features is not None
+    rng = choice_stream(found.seed, 0, 0, "kid-subsets")
+    mean, deviation = kernel_distance(found.real_features.features, found.generated.features, rng)
+    return {"kid": mean, "kid_std": deviation}
+
+
+def _precision_recall(found: Comparison) -> dict[str, float]:
+    return precision_recall(_some(found.real_features), _some(found.generated))._asdict()
+
+
+def _density_coverage(found: Comparison) -> dict[str, float]:
+    return density_coverage(_some(found.real_features), _some(found.generated))._asdict()
+
+
+def _some(features: Features | None) -> Tensor:
+    assert features is not None
+    return features.features[evenly_spaced(len(features.features), MOST_ITEMS)]
+
+
+KID = Metric(
+    name="kid",
+    title="KID",
+    rows=(("KID", "{kid:.5f} ± {kid_std:.5f}"),),
+    values=("kid", "kid_std"),
+    needs=frozenset({Need.FEATURES}),
+    whole_sets=True,
+    from_features=_kid,
+    default="without logits",
+)
+PRECISION_RECALL = Metric(
+    name="pr",
+    title="precision and recall",
+    rows=(("precision", "{precision:.3f}"), ("recall", "{recall:.3f}")),
+    values=("precision", "recall"),
+    needs=frozenset({Need.FEATURES}),
+    higher_is_better=True,
+    whole_sets=True,
+    from_features=_precision_recall,
+)
+DENSITY_COVERAGE = Metric(
+    name="dc",
+    title="density and coverage",
+    rows=(("density", "{density:.3f}"), ("coverage", "{coverage:.3f}")),
+    values=("density", "coverage"),
+    needs=frozenset({Need.FEATURES}),
+    higher_is_better=True,
+    whole_sets=True,
+    from_features=_density_coverage,
+)

@@ -1,4 +1,4 @@
-"""Scores generators during training: an extractor, the real data's statistics, one metric."""
+"""Scores generators during training, by one metric against the statistics of real images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.extractors import Extractor
-from remuda.metrics.scores import METRICS, SampleStatistics, loss_of
+from remuda.metrics.registry import loss_of, ranking_metric, score_of
+from remuda.metrics.statistics import SampleStatistics
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,13 @@ class MixtureScore:
     loss: float
 
 
-def evenly_spaced(count: int, most: int) -> Tensor:
-    """At most so many indices, evenly spaced: data may be sorted, by class for one."""
-    chosen = min(count, most)
-    return torch.arange(chosen) * count // chosen
-
-
 class Scorer:
     """Compares samples with the real data under one metric."""
 
     def __init__(self, extractor: Extractor, real_items: Tensor, metric: str) -> None:
-        features = extractor(real_items)
+        self.metric = ranking_metric(metric).name
         self.extractor = extractor
-        self.metric = metric
+        features = extractor(real_items)
         self.real = SampleStatistics.of(features)
         self._typical = typical_distance(features.features)
 
@@ -62,7 +57,7 @@ class Scorer:
         statistics = SampleStatistics.of(features)
         return Assessment(
             statistics,
-            METRICS[self.metric](self.real, statistics),
+            score_of(self.metric, self.real, statistics),
             classes_covered(self.real, statistics),
             near_duplicates(features.features, self._typical),
         )
@@ -70,5 +65,5 @@ class Scorer:
     def mixture(self, parts: Sequence[Assessment], weights: Sequence[float]) -> MixtureScore:
         """How good a weighted mixture of generators is; exact, because statistics add up."""
         statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
-        score = METRICS[self.metric](self.real, statistics)
+        score = score_of(self.metric, self.real, statistics)
         return MixtureScore(score, loss_of(self.metric, self.real, statistics))

@@ -14,11 +14,11 @@ import numpy as np
 from remuda.files import VERSION, write_atomically
 from remuda.gan.parcels import ASSESSMENT, GENERATOR, Parcel, network_weights
 from remuda.methods import Mixture, lineages_met, linked_cells, read_state
-from remuda.metrics import Coverage, Scores
 from remuda.runs.costs import Costs, acceptance_rate, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
 from remuda.runs.pictures import sheet
 from remuda.runs.prepare import Run
+from remuda.runs.scoring import Scores, score_ensemble
 from remuda.runs.store import RunFolder
 
 SHEET_SAMPLES = 64
@@ -33,7 +33,7 @@ class Result:
     path: Path
     picture: Path
     ensemble: Ensemble
-    scores: Scores | Coverage | None
+    scores: Scores | None
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
     costs: Costs
@@ -122,22 +122,19 @@ class Outcome:
             own |= set(map(str, self._linked[parcel.cell]))
         return tuple(sorted(own))
 
-    def _score(self, ensemble: Ensemble) -> Scores | Coverage | None:
-        return self._run.score(ensemble, self._config.score.final_samples, self._config.seed)
-
     def _modes_by_cell(self, last: int) -> dict[int, Any] | None:
         """Every cell's own coverage, where modes are known: what a population is compared by."""
         if self._run.scorer is not None or self._run.dataset.modes is None:
             return None
         alone = (Mixture({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
-        found = (self._score(self._ensemble(mixture, last)) for mixture in alone)
+        found = (score_ensemble(self._run, self._ensemble(mixture, last)) for mixture in alone)
         return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
 
     def finish(self, last: int) -> Result:
         """Reduce, score and write down what the run came to with its last round."""
         mixture = self.reduce(last)
         ensemble = self._ensemble(mixture, last)
-        scores = self._score(ensemble)
+        scores = score_ensemble(self._run, ensemble)
         acceptance = acceptance_rate(self._folder.iter_events())
         costs = sum_costs(self._folder.iter_events())
         # Of all legs of the run: each round was completed once.

@@ -19,22 +19,11 @@ from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
 from remuda.methods import Method, build_method, resolved
-from remuda.metrics import (
-    AnyExtractor,
-    Coverage,
-    Scorer,
-    Scores,
-    evenly_spaced,
-    extractor_for,
-    mode_coverage,
-    score_samples,
-)
-from remuda.runs.ensemble import Ensemble, Labels
+from remuda.metrics import REAL_IMAGES, Scorer, extractor_for, reference_indices
+from remuda.runs.ensemble import Labels
 from remuda.runs.records import DataSummary
 from remuda.runs.store import RunFolder
 
-# Real images behind the scores: enough for stable moments, few enough to start in a second.
-REAL_SAMPLES = 10_000
 # Settings a resumed run may change: they decide where it is kept and ends, not what it trains.
 # (That data found elsewhere are the same data is checked by their fingerprint.)
 MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source")
@@ -55,7 +44,7 @@ class Run:
         cls,
         config: Config,
         dataset: Dataset | None = None,
-        real_samples: int = REAL_SAMPLES,
+        real_samples: int = REAL_IMAGES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
         _check_told(config.network.num_classes, dataset)
@@ -80,9 +69,7 @@ class Run:
                 )
         scorer = None
         if extractor is not None:
-            # Against what the cells see: with one label each, the others are not missing.
-            seen = torch.unique(torch.cat(views))
-            chosen = seen[evenly_spaced(len(seen), real_samples)]
+            chosen, _ = reference_indices(views, real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, scorer, views)
 
@@ -90,23 +77,6 @@ class Run:
         """A new cell of this run."""
         scorer = self.scorer if scored else None
         return self.method.cell(index, self.dataset, self.views[index], scorer)
-
-    def score(self, ensemble: Ensemble, samples: int, seed: int) -> Scores | Coverage | None:
-        """What can be said of a mixture here: by the scorer, by known modes, or nothing."""
-        modes = self.dataset.modes
-        if self.scorer is not None:
-            drawn, labels = ensemble.draw_labelled(samples, seed)
-            asked = labels if self.knows_labels(self.scorer.extractor) else None
-            return score_samples(self.scorer.extractor, drawn, self.scorer.real, labels=asked)
-        if modes is not None:
-            points = ensemble.rescale(ensemble.draw(samples, seed))
-            return mode_coverage(points, modes.centres, modes.spread)
-        return None
-
-    def knows_labels(self, extractor: AnyExtractor) -> bool:
-        """Whether the classes that an extractor tells apart are the labels of these data."""
-        automatic = self.config.score.model_copy(update={"extractor": "auto"})
-        return extractor_for(automatic, self.config.data.source, self.dataset.shape) is extractor
 
     @property
     def costs(self) -> dict[int, float]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.analysis.population import held_out, load_population, short_names
 from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.errors import DamagedError, StoreError
 from remuda.methods import build_method, linked_cells
+from remuda.runs.population import held_out, load_population, short_names
 from remuda.runs.store import RunFolder
 from tests.populations import points_run
 

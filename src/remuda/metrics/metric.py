@@ -1,0 +1,94 @@
+"""What a metric is: one object that says how it is computed, what it needs and how it prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from torch import Tensor
+
+from remuda.metrics.extractors import Features
+from remuda.metrics.statistics import SampleStatistics
+
+LABEL_WIDTH = 16
+
+
+class Need(Enum):
+    """What a metric needs besides samples; the value says so in an error."""
+
+    FEATURES = "images, and an extractor that fits them"
+    LOGITS = "an extractor with classes (Inception: weights with a classifying layer, fc)"
+    LABELS = "samples with labels that the extractor knows"
+    MODES = "points with known modes"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Generated images beside real ones, as one extractor sees both."""
+
+    real: SampleStatistics
+    fake: SampleStatistics
+    generated: Features
+    real_features: Features | None = None  # there where a metric has `whole_sets`
+    labels: Tensor | None = None  # what each image was generated as
+    seed: int = 0  # of metrics that draw subsets
+
+
+@dataclass(frozen=True, eq=False)
+class PointComparison:
+    """Generated points beside the known modes of the data."""
+
+    points: Tensor  # (n, d), in the units of the data
+    centres: Tensor  # (k, d)
+    spread: float  # standard deviation of every mode
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. It has at least one of the three ways to be computed.
+
+    With `from_statistics` it can rank mixtures during training (`score.metric`). `from_features`
+    and `from_points` yield the figures of a final score, by name; without them the final figure is
+    that of the statistics.
+    """
+
+    name: str  # as in `remuda score RUN NAME` and `score.metric`
+    title: str  # in the live view
+    rows: tuple[tuple[str, str], ...]  # label and format of the lines it prints
+    needs: frozenset[Need]
+    values: tuple[str, ...] = ()  # names of its figures in `Scores.values`; () is just its own name
+    higher_is_better: bool = False
+    whole_sets: bool = False  # needs the features of every real image, not only their statistics
+    default: Literal["always", "without logits", "on request"] = "on request"
+    from_statistics: Callable[[SampleStatistics, SampleStatistics], float] | None = None
+    from_features: Callable[[Comparison], dict[str, float]] | None = None
+    from_points: Callable[[PointComparison], dict[str, float]] | None = None
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return self.values or (self.name,)
+
+    def of_images(self, found: Comparison) -> dict[str, float]:
+        """Its figures for a set of generated images."""
+        if self.from_features is not None:
+            return self.from_features(found)
+        assert self.from_statistics is not None, f"{self.name} cannot be computed from images"
+        return {self.name: self.from_statistics(found.real, found.fake)}
+
+    def of_points(self, found: PointComparison) -> dict[str, float]:
+        """Its figures for a set of generated points."""
+        assert self.from_points is not None, f"{self.name} cannot be computed from points"
+        return self.from_points(found)
+
+    def as_loss(self, value: float) -> float:
+        """The score as a number to minimise; NaN is infinitely bad."""
+        if not math.isfinite(value):
+            return math.inf
+        return -value if self.higher_is_better else value
+
+    def lines(self, figures: Mapping[str, object]) -> list[str]:
+        """Its lines in the terminal."""
+        return [f"{label:<{LABEL_WIDTH}}{form.format_map(figures)}" for label, form in self.rows]
