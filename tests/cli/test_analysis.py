@@ -12,7 +12,9 @@ from PIL import Image
 
 from remuda.config import load_config
 from remuda.parallel import training
-from tests.tiny_runs import remuda
+from tests.cli.in_process import remuda
+
+pytestmark = pytest.mark.slow
 
 
 def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_path: Path) -> None:

@@ -7,15 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny_runs import last_weights, remuda, tiny, write_data
+from tests.cli.in_process import remuda
+from tests.tiny_runs import last_weights, tiny, write_data
+
+pytestmark = pytest.mark.slow
+
+
+def by_label(data: Path, run: Path) -> list[str]:
+    """Arguments of a tiny run with one GAN per label."""
+    settings = [one for one in tiny(data, run) if not one.startswith("method.")]
+    return [*settings, "method=class_parallel"]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     data = write_data(folder / "images.npz")
-    words = [word for word in tiny(data, folder / "run") if not word.startswith("method.")]
-    code, output, errors = remuda(folder, "train", *words, "method=class_parallel", "grid=5x5")
+    code, output, errors = remuda(folder, "train", *by_label(data, folder / "run"), "grid=5x5")
     assert (code, errors) == (0, "")
     assert "class_parallel on a 1x3 grid" in output
     return folder / "run"
@@ -36,11 +44,9 @@ def test_an_unknown_label_is_an_error_that_lists_them(trained: Path, tmp_path: P
 
 
 def test_a_resumed_run_ends_with_the_same_weights(trained: Path, tmp_path: Path) -> None:
-    data = trained.parent / "images.npz"
-    words = [word for word in tiny(data, tmp_path / "run") if not word.startswith("method.")]
-    words = [word for word in words if not word.startswith("rounds=")]
-    short = [*words, "method=class_parallel", "rounds=1"]
-    assert remuda(tmp_path, "train", *short)[0] == 0
+    arguments = by_label(trained.parent / "images.npz", tmp_path / "run")
+    short = [one for one in arguments if not one.startswith("rounds=")]
+    assert remuda(tmp_path, "train", *short, "rounds=1")[0] == 0
     # As if it had been stopped after the first of three rounds.
     (tmp_path / "run" / "result.json").unlink()
     config = tmp_path / "run" / "config.yaml"
@@ -50,14 +56,14 @@ def test_a_resumed_run_ends_with_the_same_weights(trained: Path, tmp_path: Path)
     assert last_weights(tmp_path / "run") == last_weights(trained)
 
 
-def test_extractors_that_cannot_be_had_are_named(trained: Path, tmp_path: Path) -> None:
-    words = ("score", str(trained), "fid", "--extractor")
+def test_unavailable_extractors_are_named(trained: Path, tmp_path: Path) -> None:
+    score = ("score", str(trained), "fid", "--extractor")
     nowhere = str(tmp_path / "nowhere.npz")
-    code, _, errors = remuda(tmp_path, *words, "inception", "--weights", nowhere)
+    code, _, errors = remuda(tmp_path, *score, "inception", "--weights", nowhere)
     assert code == 3
     assert "nowhere.npz: no such file" in errors
-    code, _, errors = remuda(tmp_path, *words, "inceptoin")
+    code, _, errors = remuda(tmp_path, *score, "inceptoin")
     assert code == 2
     assert "--extractor=inceptoin: unknown; did you mean inception?" in errors
-    code, _, errors = remuda(tmp_path, *words, "digits", "--weights", nowhere)
+    code, _, errors = remuda(tmp_path, *score, "digits", "--weights", nowhere)
     assert "only for --extractor=inception" in errors

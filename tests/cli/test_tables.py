@@ -14,7 +14,7 @@ from remuda.parallel.protocol import Liveness, State, WorkerStatus
 from remuda.runs.costs import Costs
 
 
-def watched(worker: int, liveness: Liveness = Liveness.WORKING, cells: int = 2) -> WorkerStatus:
+def status(worker: int, liveness: Liveness = Liveness.WORKING, cells: int = 2) -> WorkerStatus:
     numbers = tuple(range(worker * cells, worker * cells + cells))
     rounds = {cell: 3 + cell % 2 for cell in numbers}
     return WorkerStatus(worker, "node[a]", 4711, State.PROCESSING, liveness, 7.25, numbers, rounds)
@@ -32,8 +32,8 @@ def shown(what: RenderableType, width: int, colour: bool = False) -> str:
     return console.file.getvalue()
 
 
-def test_a_worker_is_a_line_of_all_that_is_known_of_it() -> None:
-    lines = shown(workers_table([watched(1), watched(2, cells=0)], 80), 80).splitlines()
+def test_a_worker_is_one_line_with_all_that_is_known_about_it() -> None:
+    lines = shown(workers_table([status(1), status(2, cells=0)], 80), 80).splitlines()
     assert lines[0].split() == [
         "worker",
         "host",
@@ -50,9 +50,9 @@ def test_a_worker_is_a_line_of_all_that_is_known_of_it() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
-    text = shown(workers_table([watched(1, cells=4), watched(2, Liveness.DEAD, 40)], width), width)
+    text = shown(workers_table([status(1, cells=4), status(2, Liveness.DEAD, 40)], width), width)
     assert "…" not in text
-    words = [
+    parts = [
         "node[a]",
         "processing",
         "dead",
@@ -65,7 +65,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
         "40",
         "3-4",
     ]
-    assert all(word in text for word in words)
+    assert all(part in text for part in parts)
     assert ("4711" in text) == (width >= 80)
     assert width == 60 or len(text.splitlines()) == 3
 
@@ -73,18 +73,20 @@ def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
 @pytest.mark.parametrize(
     ("liveness", "code"), [(Liveness.DELAYED, "\x1b[33m"), (Liveness.DEAD, "\x1b[31m")]
 )
-def test_who_is_not_well_is_coloured_as_a_whole(liveness: Liveness, code: str) -> None:
-    text = shown(workers_table([watched(1), watched(2, liveness)], 80), 80, colour=True)
-    well, unwell = text.splitlines()[1:]
-    assert code not in well
-    assert unwell.startswith(code)
-    assert code in shown(workers_line([watched(1), watched(2, liveness)]), 80, colour=True)
+def test_a_worker_that_is_not_working_is_coloured_as_a_whole_line(
+    liveness: Liveness, code: str
+) -> None:
+    text = shown(workers_table([status(1), status(2, liveness)], 80), 80, colour=True)
+    working, other = text.splitlines()[1:]
+    assert code not in working
+    assert other.startswith(code)
+    assert code in shown(workers_line([status(1), status(2, liveness)]), 80, colour=True)
 
 
 def test_all_workers_in_one_line() -> None:
-    workers = [watched(1), watched(2), watched(3, Liveness.DELAYED), watched(4, Liveness.DEAD)]
-    assert shown(workers_line(workers), 80) == "workers 2 working, 1 delayed, 1 dead\n"
-    assert shown(workers_line(workers[:2]), 80) == "workers 2 working\n"
+    workers = [status(1), status(2), status(3, Liveness.DELAYED), status(4, Liveness.DEAD)]
+    assert shown(workers_line(workers), 80) == "workers: 2 working, 1 delayed, 1 dead\n"
+    assert shown(workers_line(workers[:2]), 80) == "workers: 2 working\n"
 
 
 COSTS = Costs(
@@ -94,13 +96,13 @@ COSTS = Costs(
 )
 
 
-def test_costs_are_told_in_seconds_shares_and_bytes() -> None:
+def test_costs_are_shown_in_seconds_shares_and_bytes() -> None:
     assert costs_lines(COSTS, 80) == [
-        "time of all cells by routine",
+        "time by routine, summed over all cells",
         "  train               75.0s  75.0%     mutate               0.0s  <0.1%",
         "  gather              25.0s  25.0%",
-        "per cell, round 1.0 MB published, 2.0 MB gathered, 500 B saved",
-        "in all          4.0 MB published, 8.0 MB gathered, 2.0 kB saved",
+        "per cell and round: 1.0 MB published, 2.0 MB gathered, 500 B saved",
+        "in total:           4.0 MB published, 8.0 MB gathered, 2.0 kB saved",
     ]
 
 

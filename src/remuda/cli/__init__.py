@@ -1,47 +1,57 @@
-"""The `remuda` command. What needs torch is imported inside the command that needs it."""
+"""The `remuda` command. Each command imports torch and other heavy packages only when it runs."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, cast
 
 import typer
 
-from remuda.cli import analysis as analysis
-from remuda.cli import inputs, results, training
+from remuda.cli import analysis, cluster, inputs, results, training
 from remuda.errors import RemudaError
 from remuda.files import VERSION
 
+# typer exports only this subclass of its usage errors (unknown option, missing argument, ...).
+_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+
 app = typer.Typer(
     name="remuda",
-    help="Train populations of GANs in parallel, and sample, score and compare the result.",
-    epilog="Start with `remuda train`: digits on a 2x2 grid, minutes, ends with a picture.",
-    no_args_is_help=True,
+    help="Train populations of GANs in parallel; sample, score and compare the results.",
+    epilog="Start with `remuda train`: it trains on embedded digits for a few minutes and ends "
+    "with a picture.",
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (training, results, analysis, inputs):
-    app.add_typer(part.app)
+for group in (training, cluster, results, analysis, inputs):
+    app.add_typer(group.app)
 
 
 def main() -> NoReturn:
-    """Run the command; a user's mistake ends in plain lines and an exit code, not a traceback."""
+    """Run a command. A user's mistake ends in one line and an exit code, never a traceback."""
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except RemudaError as error:
         for line in str(error).splitlines():
             print(f"remuda: {line}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+        code = error.exit_code
+    except _UsageError as error:
+        print(f"remuda: {_usage_message(error)}", file=sys.stderr)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
         print("remuda: interrupted", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:
-        # The reader of a pipe went away (`remuda runs | head`); that is no error of ours.
-        sys.stderr.close()
-        sys.exit(0)
-    sys.exit(0)
+        code = 128 + signal.SIGINT
+    sys.exit(code)
+
+
+def _usage_message(error: Exception) -> str:
+    """What is wrong with the command line and which help to read, in one line."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "remuda"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{' '.join(message.split()).rstrip('.')} (see {command} --help)"
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,7 +63,10 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="the version")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     del version

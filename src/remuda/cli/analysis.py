@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remuda.cli.options import DataDir, Seed
 from remuda.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ BLIND = 0.5  # share of real items taken for made from which a judge is named
 app = typer.Typer()
 
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]
-Seed = Annotated[int, typer.Option(min=0, help="same seed, same samples")]
-DataDir = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
-]
 Output = Annotated[Path, typer.Option("-o", "--output", help="where the .png goes")]
 
 
@@ -53,10 +49,10 @@ def gam(
     output: Output = Path("battle.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Let the GANs of two or more runs judge each other (GAM and GAM-II); higher is better.
+    """Let the GANs of two or more runs judge each other (GAM, GAM-II).
 
     A generator's score is the share of its samples that discriminators which it never trained
-    against take for real.
+    against take for real; higher is better.
     """
     from remuda.config import suggest
 
@@ -167,7 +163,7 @@ def ais(
     seed: Seed = 0,
     data_dir: DataDir = None,
 ) -> None:
-    """Estimate how likely a run's generators make held-out data (AIS), in nats.
+    """Estimate the log-likelihood of held-out data (AIS), in nats.
 
     A lower bound in expectation. The BDMC gap, measured on data that the model made itself, says
     how loose it may be.
@@ -209,7 +205,10 @@ def tsne(
     output: Output = Path("tsne.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Draw data and samples of finished runs into one plane (t-SNE; 2-D points as they are)."""
+    """Draw data and samples of finished runs in one plane (t-SNE).
+
+    Two-dimensional points are drawn as they are.
+    """
     check_png(output)
     from rich.console import Console
 
@@ -223,7 +222,7 @@ def tsne(
 
 @app.command()
 def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
-    """Draw discriminator costs on training and held-out data, and the spread between them.
+    """Draw discriminator costs on training and held-out data.
 
     A spread that shrinks with more members says that they know less of their data by heart.
     """

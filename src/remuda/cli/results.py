@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from remuda.cli import analysis as analysis
-from remuda.cli.options import DataDir, RunPath, own_command
+from remuda.cli.options import DataDir, RunPath, Seed, own_command, quoted, whole_number
 from remuda.errors import ConfigError
 
 app = typer.Typer()
@@ -18,17 +17,28 @@ app = typer.Typer()
 @app.command()
 def sample(
     run: RunPath,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="how many samples")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="same seed, same samples")] = 0,
+    count: Annotated[
+        int,
+        typer.Option(
+            "-n", "--count", metavar="N", parser=whole_number(1), help="Number of samples."
+        ),
+    ] = 64,
+    seed: Seed = 0,
     label: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="only of this label, by name or number; default: all, as in the data"),
+        typer.Option(
+            metavar="NAME|N",
+            help="Only samples of this label.  [default: all labels, as often as in the data]",
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="a .png sheet, or an .npy array")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="A .png for a picture, a .npy for an array."
+        ),
     ] = Path("samples.png"),
 ) -> None:
-    """Draw samples of a finished run's ensemble into a picture or an array."""
+    """Draw samples from a finished run, as a picture or an array."""
     if output.suffix not in (".png", ".npy"):
         raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png, .npy")
     from remuda.files import write_atomically
@@ -96,7 +106,7 @@ def score(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Score a finished run's ensemble against the data it was trained on.
+    """Score a finished run against the data it was trained on.
 
     Without options the figures are those that the run ended with. Points with known modes are
     scored by how the samples cover them.
@@ -127,7 +137,7 @@ def score(
 
 @app.command()
 def status(run: RunPath) -> None:
-    """Show the workers of a run: where they are, what they do, when they were last heard."""
+    """Show the workers of a run: where they are and what they do."""
     import dataclasses
     import time
 
@@ -139,14 +149,15 @@ def status(run: RunPath) -> None:
 
     found = RunFolder.open(run).status()
     if found is None:
-        print(f"{run}: nobody is training here now; `{own_command()} runs` says how far it came")
+        command = f"{own_command()} runs {quoted(run.absolute().parent)}"
+        print(f"{run} is not being trained now; `{command}` shows how far it got")
         return
     age = max(0.0, time.time() - found.time)
     workers = [
-        dataclasses.replace(watched, heard=watched.heard + age)
-        for watched in map(WorkerStatus.from_json, found.workers)
+        dataclasses.replace(worker, heard=worker.heard + age)
+        for worker in map(WorkerStatus.from_json, found.workers)
     ]
-    print(f"round {found.completed} of {found.rounds} is complete, term {found.epoch}")
+    print(f"{found.completed} of {found.rounds} rounds complete, term {found.epoch}")
     console = Console()
     console.print(workers_line(workers))
     console.print(workers_table(workers, console.width))
@@ -154,7 +165,9 @@ def status(run: RunPath) -> None:
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(help="the folder that holds the runs")] = Path("runs"),
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder that holds the runs.")
+    ] = Path("runs"),
 ) -> None:
     """List the runs in a folder: state, rounds, score."""
     from remuda.runs.store import find_runs
@@ -164,14 +177,11 @@ def runs(
     if not found:
         print(f"no runs in {folder}; start one with: {own_command()} train")
         return
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in TITLES:
-        table.add_column(title, overflow="fold")
+    from remuda.cli.tables import plain_table, print_table
+
+    table = plain_table(*TITLES)
     for run in found:
         table.add_row(*map(Text, summarise(run)))
-    # A pipe has no width: one line per run there, for grep and the like.
-    Console(width=None if sys.stdout.isatty() else 1000).print(table)
+    print_table(table)

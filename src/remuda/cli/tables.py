@@ -1,10 +1,12 @@
-"""Tables for the terminal that more than one command shows: the workers, and what a run cost."""
+"""What more than one command prints: plain tables, the workers, and what a run cost."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,57 +15,71 @@ from remuda.runs.costs import Costs
 
 NARROW = 80  # columns below which tables leave something out
 _COLOURS = {Liveness.WORKING: "green", Liveness.DELAYED: "yellow", Liveness.DEAD: "red"}
-_MOST_CELLS = 4  # of one worker, listed by name
+_MAX_LISTED_CELLS = 4  # of one worker; more are counted
+
+
+def plain_table(*titles: str, numbers: bool = False) -> Table:
+    """A table without lines; with `numbers`, every column but the first is aligned right."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, title in enumerate(titles):
+        right = numbers and place > 0
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print to the terminal's width; to a pipe, print every row on one line, for grep and co."""
+    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
 
 
 def workers_table(workers: Sequence[WorkerStatus], width: int) -> Table:
-    """One line per worker: where it is, what it does, and when it was last heard."""
+    """One line per worker: where it is, what it does, and when it was last heard from."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     narrow = width < NARROW
     titles = ("worker", "host", *([] if narrow else ["pid"]), "state", "heartbeat", "heard")
     for title in titles:
         table.add_column(title, no_wrap=title != "host", overflow="fold")
     table.add_column("cell:round", overflow="fold")
-    for watched in workers:
-        colour = _COLOURS[watched.liveness]
+    for worker in workers:
+        colour = _COLOURS[worker.liveness]
         table.add_row(
-            str(watched.worker),
-            Text(watched.host),
-            *([] if narrow else [str(watched.pid)]),
-            watched.state,
-            Text(watched.liveness, style=colour),
-            f"{watched.heard:.1f}s ago",
-            _cells(watched),
-            # What needs a look catches the eye as a whole line.
-            style=None if watched.liveness is Liveness.WORKING else colour,
+            str(worker.worker),
+            Text(worker.host),
+            *([] if narrow else [str(worker.pid)]),
+            worker.state,
+            Text(worker.liveness, style=colour),
+            f"{worker.heard:.1f}s ago",
+            _cells(worker),
+            # A worker that needs attention is coloured as a whole line.
+            style=None if worker.liveness is Liveness.WORKING else colour,
         )
     return table
 
 
 def workers_line(workers: Sequence[WorkerStatus]) -> Text:
-    """All workers in one line: how many are well, how many are not."""
-    counts = Counter(watched.liveness for watched in workers)
+    """All workers in one line: how many are working, delayed and dead."""
+    counts = Counter(worker.liveness for worker in workers)
     parts = [
         Text(f"{counts[liveness]} {liveness}", style=colour)
         for liveness, colour in _COLOURS.items()
         if counts[liveness]
     ]
-    return Text.assemble("workers ", Text(", ").join(parts))
+    return Text.assemble("workers: ", Text(", ").join(parts))
 
 
-def _cells(watched: WorkerStatus) -> str:
-    if not watched.cells:
-        return "" if watched.liveness is Liveness.DEAD else "spare"
-    rounds = [watched.rounds.get(cell, 0) for cell in watched.cells]
-    if len(rounds) <= _MOST_CELLS:
-        pairs = zip(watched.cells, rounds, strict=True)
+def _cells(worker: WorkerStatus) -> str:
+    if not worker.cells:
+        return "" if worker.liveness is Liveness.DEAD else "spare"
+    rounds = [worker.rounds.get(cell, 0) for cell in worker.cells]
+    if len(rounds) <= _MAX_LISTED_CELLS:
+        pairs = zip(worker.cells, rounds, strict=True)
         return " ".join(f"{cell}:{round}" for cell, round in pairs)
     first, last = min(rounds), max(rounds)
     return f"{len(rounds)} cells:{first}" + ("" if first == last else f"-{last}")
 
 
 def costs_lines(costs: Costs, width: int) -> list[str]:
-    """Where the cells' time went, and what they moved, in a few lines."""
+    """Where the cells' time went and how many bytes they moved, in a few lines."""
     if not costs.seconds:
         return []
     whole = sum(costs.seconds.values()) or 1.0
@@ -74,20 +90,20 @@ def costs_lines(costs: Costs, width: int) -> list[str]:
     columns = 2 if width >= NARROW else 1
     height = -(-len(entries) // columns)
     rows = ["     ".join(entries[row::height]) for row in range(height)]
-    lines = ["time of all cells by routine", *(f"  {row}" for row in rows)]
+    lines = ["time by routine, summed over all cells", *(f"  {row}" for row in rows)]
     if costs.bytes:
-        lines.append(f"per cell, round {_moved(costs, costs.cell_rounds)}")
-        lines.append(f"in all          {_moved(costs, 1)}")
+        lines.append(f"per cell and round: {_traffic(costs, costs.cell_rounds)}")
+        lines.append(f"in total:           {_traffic(costs, 1)}")
     return lines
 
 
-def _moved(costs: Costs, parts: int) -> str:
+def _traffic(costs: Costs, parts: int) -> str:
     names = sorted(costs.bytes, key=lambda name: (name != "published", name))
     return ", ".join(f"{size(costs.bytes[name] / parts)} {name}" for name in names)
 
 
 def size(count: float) -> str:
-    """Bytes as people say them."""
+    """A number of bytes for people to read: 6.6 MB."""
     for unit, digits in (("B", 0), ("kB", 1), ("MB", 1), ("GB", 1)):
         if count < 999.95:
             return f"{count:.{digits}f} {unit}"

@@ -1,4 +1,4 @@
-"""What the user sees while a run trains: a live table of the cells, or plain lines."""
+"""What the user sees during training: a live table of the cells, or plain lines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from remuda.parallel.protocol import Liveness, WorkerStatus
 from remuda.runs.alarms import Alarm
 from remuda.runs.prepare import Run
 
-_WIDE = 110  # columns for the whole table
-_MOST_UNWELL = 5  # workers that are shown one by one
-_LONG = 10.0  # seconds of scoring that are announced in a log, too
+_WIDE = 110  # columns of a terminal that fits the whole table
+_MAX_LISTED_WORKERS = 5
+_LONG = 10.0  # seconds of scoring that are announced in a log too
+_SIGN_OF_LIFE_SECONDS = 30.0  # between two lines of a plain view
 
 
 class View(Observer):
-    """Shared by both views: what is known of the run so far."""
+    """What both views share: what is known about the run so far."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -57,18 +58,18 @@ class View(Observer):
         self.path, self.round, self.rounds = path, round, run.config.rounds
         self.metric = METRICS[run.config.score.metric].title
         self.unit = "images" if run.dataset.is_images else "points"
-        self._say(describe(run))
-        self._say(f"run folder {path}")
+        self._print(describe(run))
+        self._print(f"run folder {path}")
         if round:
-            self._say(f"continuing after round {round}")
+            self._print(f"continuing after round {round}")
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
         self._images += report.losses.images
         for alarm in alarms:
-            # Each kind once per cell: the live table and events.jsonl keep showing the rest.
+            # Each kind once per cell; the live table and events.jsonl show every one.
             if (report.cell, alarm.kind) not in self._alarmed:
                 self._alarmed.add((report.cell, alarm.kind))
-                self._say(
+                self._print(
                     f"cell {report.cell}, round {report.round}: {alarm.message}; "
                     f"advice: {alarm.advice}",
                     kind="alarm",
@@ -81,10 +82,10 @@ class View(Observer):
         self._images = 0
 
     def warned(self, message: str) -> None:
-        self._say(message, kind="warning")
+        self._print(message, kind="warning")
 
-    def _say(self, line: str, kind: str = "") -> None:
-        """A line as it is: not wrapped, and brackets in names are no markup."""
+    def _print(self, line: str, kind: str = "") -> None:
+        """Print a line verbatim: not wrapped, and without reading brackets as markup."""
         text = Text(line) if not kind else Text.assemble((kind, "yellow"), " ", line)
         self.console.print(text, soft_wrap=True)
 
@@ -95,7 +96,7 @@ class View(Observer):
 
 
 class PlainView(View):
-    """One line per round, for logs and pipes; a sign of life in between when rounds are long."""
+    """One line per round, for logs and pipes, and a sign of life now and then in long rounds."""
 
     def started(self, run: Run, path: Path, round: int) -> None:
         super().started(run, path, round)
@@ -103,8 +104,10 @@ class PlainView(View):
         self._losses: list[tuple[float, float]] = []
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
-        if time.monotonic() - self._last_line > 30:
-            self._print(f"round {round:>4}/{self.rounds}  cell {cell}  batch {batch}/{batches}")
+        if time.monotonic() - self._last_line > _SIGN_OF_LIFE_SECONDS:
+            self._print_progress(
+                f"round {round:>4}/{self.rounds}  cell {cell}  batch {batch}/{batches}"
+            )
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
         super().reported(report, alarms)
@@ -117,14 +120,14 @@ class PlainView(View):
         )
         self._losses = []
         score = f"{self.metric} {mixture.score.value:8.2f}  " if mixture.score else ""
-        self._print(
+        self._print_progress(
             f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
             f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
         )
 
-    def _print(self, line: str) -> None:
+    def _print_progress(self, line: str) -> None:
         self._last_line = time.monotonic()
-        self._say(line)
+        self._print(line)
 
 
 class LiveView(View):
@@ -135,7 +138,7 @@ class LiveView(View):
         self._live: Live | None = None
         self._reports: dict[int, RoundReport] = {}
         self._alarms: dict[int, str] = {}
-        self._progress: dict[int, float] = {}  # rounds done by each cell, with a fraction
+        self._progress: dict[int, float] = {}  # rounds done by each cell, fractions included
         self._score: float | None = None
         self._run: Run | None = None
         self._workers: tuple[float, list[WorkerStatus]] = (0.0, [])
@@ -187,43 +190,43 @@ class LiveView(View):
             *([] if narrow else [rate]),
             f"left {self.time_left()}",
         )
-        crew, lines = self._crew()
-        return Group(head, *crew, self._table(max(4, self.console.height - 8 - lines)))
+        workers, height = self._workers_section()
+        return Group(head, *workers, self._cells_table(max(4, self.console.height - 8 - height)))
 
-    def _crew(self) -> tuple[list[RenderableType], int]:
-        """One line for all workers, a table of those that are not well, and how long that is."""
+    def _workers_section(self) -> tuple[list[RenderableType], int]:
+        """One line for all workers, a table of those not working, and the height of both."""
         seen, workers = self._workers
         if len(workers) < 2:
             return [], 0
         age = time.monotonic() - seen
-        unwell = [
-            dataclasses.replace(watched, heard=watched.heard + age)
-            for watched in workers
-            if watched.liveness is not Liveness.WORKING
-        ][-_MOST_UNWELL:]
-        if not unwell:
+        listed = [
+            dataclasses.replace(worker, heard=worker.heard + age)
+            for worker in workers
+            if worker.liveness is not Liveness.WORKING
+        ][-_MAX_LISTED_WORKERS:]
+        if not listed:
             return [workers_line(workers)], 1
-        return [workers_line(workers), workers_table(unwell, self.console.width)], 2 + len(unwell)
+        return [workers_line(workers), workers_table(listed, self.console.width)], 2 + len(listed)
 
-    def _table(self, room: int) -> Table:
+    def _cells_table(self, height: int) -> Table:
         width = self.console.width
-        columns = [column for column in _COLUMNS if width >= column.least_width]
+        columns = [column for column in _COLUMNS if width >= column.min_width]
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
         for column in columns:
             title = column.title or self.metric
-            # On the usual 80 columns titles take two lines, so that no figure is cut short.
+            # On the usual 80 columns titles take two lines, so that no number is cut off.
             title = title.replace(" ", "\n") if width < _WIDE else title
-            table.add_column(title, justify=column.side, no_wrap=True)
+            table.add_column(title, justify=column.justify, no_wrap=True)
         table.add_column("", overflow="fold")
-        shown = sorted(self._reports)[:room]
+        shown = sorted(self._reports)[:height]
         for cell in shown:
             report = self._reports[cell]
-            figures = [column.figure(report) for column in columns]
+            values = [column.value(report) for column in columns]
             if width >= _WIDE:
                 assert self._run is not None
                 row, place = self._run.method.grid.at(report.round).position(cell)
-                figures[0] = f"{cell} ({row},{place})"
-            table.add_row(*figures, Text(self._alarms.get(cell, ""), style="yellow"))
+                values[0] = f"{cell} ({row},{place})"
+            table.add_row(*values, Text(self._alarms.get(cell, ""), style="yellow"))
         if len(self._reports) > len(shown):
             table.add_row(f"… {len(self._reports) - len(shown)} more")
         return table
@@ -231,44 +234,44 @@ class LiveView(View):
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the live table, on terminals that are wide enough."""
+    """A column of the live table, shown if the terminal is wide enough."""
 
-    title: str  # empty: the metric's name
-    figure: Callable[[RoundReport], str]
-    least_width: int = 0
-    side: Literal["left", "right"] = "right"
+    title: str  # empty: the metric's title
+    value: Callable[[RoundReport], str]
+    min_width: int = 0
+    justify: Literal["left", "right"] = "right"
 
 
 def _fitness(role: str) -> Callable[[RoundReport], str]:
-    return lambda report: _figure(report.details.get("centre", {}).get(role, {}).get("fitness"))
+    return lambda report: _number(report.details.get("centre", {}).get(role, {}).get("fitness"))
 
 
-def _figure(value: float | None, digits: int = 3) -> str:
+def _number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
 _COLUMNS = (
     _Column("cell", lambda report: str(report.cell)),
     _Column("round", lambda report: str(report.round)),
-    _Column("loss G", lambda report: _figure(report.losses.generator)),
-    _Column("loss D", lambda report: _figure(report.losses.discriminator)),
+    _Column("loss G", lambda report: _number(report.losses.generator)),
+    _Column("loss D", lambda report: _number(report.losses.discriminator)),
     _Column("fitness G", _fitness("generator"), NARROW),
     _Column("fitness D", _fitness("discriminator"), NARROW),
     _Column("lr G", lambda report: f"{report.genes.lr_generator:.1e}", NARROW),
     _Column("lr D", lambda report: f"{report.genes.lr_discriminator:.1e}", NARROW),
-    _Column("loss gene", lambda report: str(report.genes.loss), side="left"),
-    _Column("", lambda report: _figure(report.score, 1)),
-    _Column("classes", lambda report: _figure(report.classes, 0), _WIDE),
+    _Column("loss gene", lambda report: str(report.genes.loss), justify="left"),
+    _Column("", lambda report: _number(report.score, 1)),
+    _Column("classes", lambda report: _number(report.classes, 0), _WIDE),
 )
 
 
 def make_view(console: Console, plain: bool = False) -> View:
-    """The live table on a terminal, plain lines elsewhere."""
+    """A live table on a terminal, otherwise plain lines."""
     return PlainView(console) if plain or not console.is_terminal else LiveView(console)
 
 
 class ScoringBar:
-    """How far the scoring of a run is: a bar on a terminal, one line elsewhere if it takes long."""
+    """Progress of scoring: a bar on a terminal, elsewhere one line if it takes long."""
 
     def __init__(self, console: Console, bar: Progress) -> None:
         self._console = console
@@ -277,7 +280,7 @@ class ScoringBar:
 
     def started(self, images: int, seconds: float) -> None:
         if seconds > _LONG or self._console.is_terminal:
-            self._console.print(f"looking at {images:,} images, about {duration(seconds)}")
+            self._console.print(f"scoring {images:,} images, about {duration(seconds)}")
         self._bar.update(self._task, description="scoring", total=images)
 
     def advanced(self, images: int) -> None:
@@ -286,14 +289,14 @@ class ScoringBar:
 
 @contextmanager
 def scoring() -> Iterator[ScoringBar]:
-    """A bar on the error stream for as long as a run is scored."""
+    """A progress bar on standard error while a run is scored."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         yield ScoringBar(console, bar)
 
 
 def describe(run: Run) -> str:
-    """The run in one line: method, grid, data, network, threads."""
+    """The run in one line: method, grid, data, network, rounds, seed, threads."""
     config, data = run.config, run.dataset
     grid = f"{config.grid.shape[0]}x{config.grid.shape[1]}"
     return (
@@ -304,7 +307,7 @@ def describe(run: Run) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds for people to read: 42s, 3m05s, 2h10m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

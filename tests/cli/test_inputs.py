@@ -1,10 +1,29 @@
+"""What goes into a run: presets, config, anova."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
 
-from tests.tiny_runs import remuda
+from remuda.config import load_config, preset_names
+from tests.cli.in_process import remuda
+
+
+def test_presets_are_listed_one_line_each(tmp_path: Path) -> None:
+    code, output, _ = remuda(tmp_path, "presets")
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == preset_names()
+    assert all(len(line.split()) > 5 for line in output.splitlines())
+
+
+def test_a_printed_configuration_can_be_saved_and_used(tmp_path: Path) -> None:
+    code, output, _ = remuda(tmp_path, "config", "cellular-mnist", "rounds=7", "grid=3x3")
+    assert code == 0
+    assert "# " in output
+    (tmp_path / "my.yaml").write_text(output)
+    wanted = load_config("cellular-mnist", ["rounds=7", "grid=3x3"])
+    assert load_config(str(tmp_path / "my.yaml")) == wanted
 
 
 def test_anova_prints_a_row_per_channel_and_a_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""What Ctrl-C and the signals of a batch system do to a command that trains."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from remuda.cli.options import own_command, quoted
+from remuda.errors import STOPPED, RemudaError, StoreError
+
+if TYPE_CHECKING:
+    from remuda.cli.view import View
+
+
+class _Terminated(BaseException):
+    """SIGTERM, SIGUSR1 or SIGHUP: leave as on Ctrl-C."""
+
+
+@contextmanager
+def interruptible(view: View) -> Iterator[None]:
+    """Train inside this; an interruption or a full disk ends in how to continue the run."""
+    with _signals_raise() as received:
+        try:
+            yield
+        except BaseException as error:
+            # Any error: a library interrupted at a bad moment may raise one of its own.
+            if isinstance(error, StoreError) and view.path is not None:
+                raise StoreError(
+                    f"{error}\nthe rounds saved so far are intact; once the cause is fixed, "
+                    f"continue with: {own_command()} resume {quoted(view.path)}"
+                ) from error
+            if not received or isinstance(error, RemudaError):
+                raise
+            _print_how_to_continue(view)
+            number = received[0]
+            raise typer.Exit(STOPPED if number == signal.SIGUSR1 else 128 + number) from None
+
+
+@contextmanager
+def _signals_raise() -> Iterator[list[int]]:
+    """While inside, signals that ask us to stop raise an exception; yields those received."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        # The second is ignored: an impatient Ctrl-C must not interrupt the saving.
+        if len(received) != 2:
+            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    # A closed terminal is a reason to stop, unless nohup says otherwise.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = [(number, signal.signal(number, stop)) for number in numbers]
+    try:
+        yield received
+    finally:
+        for number, handler in previous:
+            signal.signal(number, handler)
+
+
+def _print_how_to_continue(view: View) -> None:
+    if view.path is None:
+        print("remuda: interrupted before training started", file=sys.stderr)
+        return
+    print(
+        f"remuda: interrupted; {view.round} of {view.rounds} rounds are complete and saved. "
+        f"Continue with:\n  {own_command()} resume {quoted(view.path)}",
+        file=sys.stderr,
+    )
