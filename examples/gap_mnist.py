@@ -19,7 +19,7 @@ import json
 import statistics
 from pathlib import Path
 
-from runs import trained
+from reuse import trained
 
 from remuda.analysis.curves import Costs, read_costs
 from remuda.analysis.figures import Curve, learning_curves

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from runs import trained
+from reuse import trained
 from scipy.stats import ttest_rel
 
 from remuda import Ensemble, load

@@ -1,6 +1,6 @@
 """Train the classifier behind the quick scores of CIFAR-10: the weights remuda ships.
 
-    python scripts/train_cifar_classifier.py --data DIR \\
+    python -m scripts.train_cifar_classifier --data DIR \\
         --out src/remuda/metrics/weights/cifar.safetensors
 
 DIR holds CIFAR-10 in any form remuda reads. Fixed seed and one thread: a second run on the same
@@ -25,11 +25,11 @@ import time
 from pathlib import Path
 
 import torch
-from classifiers import accuracy_of, labelled
 from torch import nn
 
 from remuda.metrics.classifier import Card, CifarNetwork, write_classifier
 from remuda.streams import tensor_stream
+from scripts.classifiers import accuracy_of, labelled
 
 SEED = 1
 EPOCHS = 12
@@ -53,7 +53,7 @@ class TrainedNetwork(CifarNetwork):
 
 
 def main() -> None:
-    """Train, test, and write the file only if the classifier is good enough to scorer others."""
+    """Train, test, and write the file only if the classifier is accurate enough to score with."""
     arguments = _arguments()
     torch.set_num_threads(1)
     images, labels = labelled("cifar10", arguments.data, "train")

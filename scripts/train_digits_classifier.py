@@ -1,6 +1,6 @@
 """Train the classifier behind the scores of digits: the weights remuda ships were made with this.
 
-    python scripts/train_digits_classifier.py --mnist DIR \\
+    python -m scripts.train_digits_classifier --mnist DIR \\
         --out src/remuda/metrics/weights/digits.safetensors
 
 DIR holds the four MNIST files. Fixed seed and one thread: a second run on the same machine and
@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 
 import torch
-from classifiers import accuracy_of, labelled
 from torch import nn
 
 from remuda.metrics.classifier import Card, DigitsNetwork, write_classifier
 from remuda.streams import tensor_stream
+from scripts.classifiers import accuracy_of, labelled
 
 SEED = 1
 EPOCHS = 10
@@ -38,7 +38,7 @@ SHIFT = 2
 
 
 def main() -> None:
-    """Train, test, and write the file only if the classifier is good enough to scorer others."""
+    """Train, test, and write the file only if the classifier is accurate enough to score with."""
     arguments = _arguments()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

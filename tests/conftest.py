@@ -1,23 +1,47 @@
 from __future__ import annotations
 
 import os
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests import jobs
 
 # Before torch is loaded. Tests run side by side, a process per core: with several threads each they
 # would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says more about the machine than about the code.
-settings.register_profile("remuda", deadline=None)
-settings.load_profile("remuda")
+settings.register_profile("all", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-m "not slow"`, try fewer examples and skip what starts a worker, command or rank."""
+    quick = "not slow" in config.option.markexpr
+    settings.load_profile("quick" if quick else "all")
+    if quick:
+        for owner, name in ((BaseProcess, "start"), (jobs.Job, "__init__")):
+            setattr(owner, name, _skip)
+
+
+def _skip(*_: object, **__: object) -> None:
+    pytest.skip("starts a process, which counts as slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever reads the real data sets is slow."""
+    for item in items:
+        if item.get_closest_marker("real_data"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of the real data sets; tests that need it are skipped where it is not set."""
+    """The folder of the real data sets; tests that need it are skipped if it is not set."""
     folder = os.environ.get("REMUDA_DATA")
     if not folder:
         pytest.skip("REMUDA_DATA is not set to the folder of the real data sets")

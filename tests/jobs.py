@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from remuda.parallel.supervisor import find_mpiexec
-
 ROOT = Path(__file__).parent.parent
 
 needs_mpi = pytest.mark.skipif(
@@ -29,6 +27,8 @@ class Job:
     def __init__(
         self, folder: Path, ranks: int, *words: str, environ: Mapping[str, str] | None = None
     ) -> None:
+        from remuda.parallel.supervisor import find_mpiexec  # with torch, for which others need not wait
+
         number = len(list(folder.glob("job-*.out")))
         self._output = folder / f"job-{number}.out"
         command = [*find_mpiexec(None, ranks), sys.executable, "-m", *words]

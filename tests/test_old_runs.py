@@ -68,6 +68,7 @@ def assert_finished_as_before(run: Path, name: str) -> None:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_old_run_is_finished_as_the_old_revision_finished_it(name: str, tmp_path: Path) -> None:
     run = copied(name, tmp_path)

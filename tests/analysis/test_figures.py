@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from PIL import Image
 
 from remuda.analysis.figures import (
@@ -17,6 +18,8 @@ from remuda.analysis.figures import (
     overlay,
     scatters,
 )
+
+pytestmark = pytest.mark.slow  # matplotlib takes its time
 
 NAMES = ["a:0", "a:1", "b:0"]
 SIZES = [2, 1]

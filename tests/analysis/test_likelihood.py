@@ -54,6 +54,7 @@ def test_decoders_speak_the_datas_own_units(images: Path) -> None:
     assert latent == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", ["gaussian", "uniform"])
 @pytest.mark.parametrize("family", ["mlp", "dcgan", "gran"])
 def test_any_generator_has_a_likelihood(family: str, prior: str) -> None:
@@ -78,6 +79,7 @@ def test_any_generator_has_a_likelihood(family: str, prior: str) -> None:
     assert found[0] > found[1] + 10
 
 
+@pytest.mark.slow
 def test_a_mixture_of_one_generator_twice_is_that_generator(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from remuda.analysis.overlays import embed, picture
 from remuda.errors import ConfigError
 
 
+@pytest.mark.slow
 def test_sets_that_are_apart_stay_apart_and_mixed_ones_mix() -> None:
     rng = np.random.default_rng(0)
     here, also_here = (rng.normal(0, 1, (40, 1, 6, 6)).astype(np.float32) for _ in range(2))
@@ -35,6 +36,7 @@ def test_points_are_shown_as_they_are(alone: Path, swapped: Path) -> None:
         assert image.width > 2 * image.height  # the data and two runs, side by side
 
 
+@pytest.mark.slow
 def test_images_are_embedded(images: Path) -> None:
     png, shown = picture([images], count=20)
     assert shown == "t-SNE of 20 samples each"

@@ -140,6 +140,7 @@ def test_going_on_from_a_parcel_equals_never_having_stopped(setup: dict[str, Any
     assert restored.gan.generator.learning_rate == 0.0123
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("network", [MLP, DCGAN, {**DCGAN, "spectral_norm": True}])
 def test_a_population_restored_from_parcels_equals_one_that_never_stopped(

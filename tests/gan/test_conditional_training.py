@@ -36,6 +36,7 @@ def dark_and_bright() -> Dataset:
     return dataset_from_array(images.astype(np.float32), labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["projection", "auxiliary"])
 def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
     training = {"batch_size": 20, "learning_rate": 2e-3, "batches_per_round": 80}

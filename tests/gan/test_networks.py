@@ -367,6 +367,7 @@ def test_mlp_accepts_any_shape_but_an_empty_one() -> None:
             check_shape(mlp(), shape)
 
 
+@pytest.mark.slow
 def test_threads_that_build_at_once_draw_what_they_would_draw_alone() -> None:
     settings, shape = CASES["mlp spectral"]
     before = torch.get_rng_state()

@@ -69,6 +69,7 @@ def small_critic() -> nn.Module:
         return nn.Sequential(nn.Linear(2, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
 
 
+@pytest.mark.slow
 def test_with_the_gradient_penalty_the_critic_tells_the_distance_of_the_means() -> None:
     game = Game(small_critic(), 5e-3)
     before = -WASSERSTEIN.discriminator_loss(*game.both(*game.points())).item()
@@ -77,6 +78,7 @@ def test_with_the_gradient_penalty_the_critic_tells_the_distance_of_the_means() 
     assert abs(before - 1.05) > 0.3
 
 
+@pytest.mark.slow
 def test_with_clipping_a_linear_critic_finds_its_known_best() -> None:
     # Every weight at the bound, in the direction of the means: clip · (0.6 + 0.8).
     game = Game(nn.Linear(2, 1), 1e-2)
@@ -99,6 +101,7 @@ def test_with_clipping_the_generator_sets_out_towards_the_real_points() -> None:
     assert bool((game.mean > 0).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100"])
 def test_the_critics_of_the_presets_reach_their_generators(data: str) -> None:
     """Clipped weights and batch norm in turn once left gradients of 1e-12 after a few batches."""

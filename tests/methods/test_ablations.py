@@ -53,6 +53,7 @@ def origins(reports: Sequence[RoundReport]) -> list[int | str]:
 # ---------------------------------------------------------------------------- everything off
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "more"),
     [
@@ -76,6 +77,7 @@ def test_cellular_with_everything_off_is_independent_bit_for_bit(
     assert equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["communication", "mutation"])
 def test_a_switch_left_on_makes_a_difference(switch: str) -> None:
     ours, _ = played(tiny_config(method=cellular(**{**OFF, switch: True})))
@@ -125,6 +127,7 @@ def test_without_selection_every_cell_trains_and_keeps_its_own() -> None:
     assert population.method.peers(0, 1) == (1, 2)
 
 
+@pytest.mark.slow
 def test_with_selection_parents_come_from_the_neighbourhood_and_from_nowhere_else() -> None:
     population, reports = played(tiny_config(method=cellular(), grid={"shape": "3x3"}), 4)
     grid = population.method.grid.at(1)

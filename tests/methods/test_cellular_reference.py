@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tests.tiny import PixelExtractor, Population, pixel_scorer, tiny_config, ti
 SIDE, LATENT, BATCH, SAMPLES = 8, 4, 6, 12
 SEED, RATE, BETAS = 3, 0.1, (0.5, 0.999)
 ITEMS = tiny_dataset(side=SIDE).items.double()
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 
 Moments = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
@@ -418,9 +420,9 @@ def assert_same_story(
 
 
 @pytest.mark.usefixtures("_float64")
-@pytest.mark.parametrize("skip", [0, 1])
-@pytest.mark.parametrize("losses", [(), MUSTANGS], ids=["one-loss", "mustangs"])
-@pytest.mark.parametrize("fitness", ["mean", "worst", "best"])
+@pytest.mark.parametrize("skip", [0, SLOW(1)])
+@pytest.mark.parametrize("losses", [SLOW(()), MUSTANGS], ids=["one-loss", "mustangs"])
+@pytest.mark.parametrize("fitness", ["mean", SLOW("worst"), SLOW("best")])
 @pytest.mark.parametrize("opponents", ["subpopulation", "partner"])
 @pytest.mark.parametrize("replacement", ["elitist", "comma"])
 def test_cellular_equals_the_reference_on_a_2x2_grid(
@@ -432,6 +434,7 @@ def test_cellular_equals_the_reference_on_a_2x2_grid(
     compare(2, 2, "heuristic", how)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize(
     ("objective", "changes"),
@@ -449,6 +452,7 @@ def test_cellular_equals_the_reference_on_a_3x3_grid(
     assert_eventful(details, elitist="replacement" not in changes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_float64")
 def test_cellular_equals_the_reference_over_many_rounds() -> None:
     details = compare(2, 6, "heuristic", settings(losses=MUSTANGS, skip=1, fitness="worst"))

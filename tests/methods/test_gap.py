@@ -283,6 +283,7 @@ def test_the_events_say_who_swapped_with_whom() -> None:
 # ---------------------------------------------------------------------------- against independent
 
 
+@pytest.mark.slow
 @every_network
 def test_without_swapping_gap_is_independent_bit_for_bit(network: dict[str, Any]) -> None:
     off = Population(gap(network=network, method={"swap": "none"}))

@@ -147,6 +147,7 @@ def test_a_learning_rate_stays_positive_however_it_mutates() -> None:
 # ---------------------------------------------------------------------------- loss gene
 
 
+@pytest.mark.slow
 def test_loss_gene_is_each_networks_own_and_changes() -> None:
     population = Population(tiny_config(method=comma(losses=MUSTANGS)))
     rounds = [[report.genes.loss for report in population.play()] for _ in range(6)]
@@ -417,6 +418,7 @@ def test_a_parcel_is_raw_tensors_no_larger_than_weights_and_two_moments(tmp_path
 # ---------------------------------------------------------------------------- checkpoints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [{"name": "cellular", "losses": MUSTANGS}, {"name": "independent"}]
 )
@@ -452,6 +454,7 @@ def test_checkpoints_hold_the_weights_of_after_the_round(
 # ---------------------------------------------------------------------------- mixture
 
 
+@pytest.mark.slow
 def test_mixture_weights_do_not_survive_into_the_next_experiment() -> None:
     dataset = tiny_dataset()
     config = tiny_config(method={"name": "cellular", "mixture_scale": 0.2})
@@ -511,6 +514,7 @@ def test_who_stays_keeps_the_proportions(weights: list[float], lost: int) -> Non
     assert left == pytest.approx([weights[cell] / total for cell in stay])
 
 
+@pytest.mark.slow
 def test_mixture_sums_to_one_when_neighbours_leave_and_come() -> None:
     schedule = [{"round": 3, "neighbourhood": "ring"}, {"round": 5, "neighbourhood": "moore"}]
     config = tiny_config(
@@ -536,6 +540,7 @@ def test_mixture_sums_to_one_when_neighbours_leave_and_come() -> None:
     assert sizes == [5] * 18 + [3] * 18 + [9] * 18
 
 
+@pytest.mark.slow
 def test_the_mixture_of_a_round_is_that_of_the_neighbourhoods_of_the_round() -> None:
     """Not of the grid that the end of the run will have."""
     schedule = [{"round": 3, "neighbourhood": "moore"}]

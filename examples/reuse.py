@@ -1,4 +1,4 @@
-"""A run of an experiment: trained now, or before with the same settings."""
+"""Runs of an experiment, trained only where they are not there yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.runs.store import RunFolder
 
 
 def trained(preset: str, settings: list[str], folder: Path) -> Path:
-    """The folder of a finished run with these settings; one that was interrupted goes on."""
+    """Train a run with these settings, or finish or reuse the one in the folder."""
     config = load_config(preset, [*settings, f"run.dir={folder}"])
     if not (folder / "config.yaml").is_file():
         training.train(config)
