@@ -27,7 +27,9 @@ class Job:
     def __init__(
         self, folder: Path, ranks: int, *words: str, environ: Mapping[str, str] | None = None
     ) -> None:
-        from remuda.parallel.supervisor import find_mpiexec  # with torch, for which others need not wait
+        from remuda.parallel.supervisor import (
+            find_mpiexec,  # with torch, for which others need not wait
+        )
 
         number = len(list(folder.glob("job-*.out")))
         self._output = folder / f"job-{number}.out"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remuda.config.networks import AnyNetwork as Settings
 from remuda.config.networks import DcganSettings, GranSettings, MlpSettings
+from remuda.config.networks import NetworkSettings as Settings
 from remuda.errors import ConfigError
 from remuda.gan.networks import (
     build_discriminator,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from remuda.config import RANKING_METRICS
 from remuda.errors import ConfigError
 from remuda.metrics import (
     METRICS,
@@ -108,3 +109,8 @@ def test_the_loss_of_a_mixture_is_that_of_the_registry() -> None:
     assert scorer.mixture([found], [1.0]).loss == -found.score
     statistics = SampleStatistics.mixture([found.statistics], [1.0])
     assert loss_of("is", scorer.real, statistics) == -found.score
+
+
+def test_the_settings_know_every_metric_that_can_rank() -> None:
+    ranking = [metric.name for metric in METRICS.values() if metric.from_statistics is not None]
+    assert ranking == RANKING_METRICS

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from scipy.stats import chisquare
 
-from remuda.config import AnyNetwork, DcganSettings, GranSettings, MlpSettings
+from remuda.config import DcganSettings, GranSettings, MlpSettings, NetworkSettings
 from remuda.data import Scaling
 from remuda.errors import ConfigError, NewerFormatError, StoreError
 from remuda.files import digest
@@ -377,7 +377,7 @@ def test_fields_of_a_later_version_are_ignored(ensemble: Ensemble, saved: Path) 
 
 # ---------------------------------------------------------------------------------- members differ
 
-HYBRID: dict[int, AnyNetwork] = {
+HYBRID: dict[int, NetworkSettings] = {
     0: NETWORK,
     1: MlpSettings(latent=5, hidden=(3,), prior="uniform"),
     2: DcganSettings(latent=2, width=2),

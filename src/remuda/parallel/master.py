@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from remuda.config import AnyNetwork
+from remuda.config import NetworkSettings
 from remuda.errors import DamagedError, RemudaError, StoreError
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel
@@ -446,7 +446,7 @@ class Master:
 
     def _check_fit(self, parcels: Iterable[Parcel]) -> None:
         """Whether these parcels are this run's: tried on cells that nobody trains."""
-        probes: dict[AnyNetwork, Cell] = {}
+        probes: dict[NetworkSettings, Cell] = {}
         missing = set(range(self._config.cells))
         try:
             for parcel in parcels:

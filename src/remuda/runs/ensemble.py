@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from remuda.config import AnyNetwork
+from remuda.config import NetworkSettings
 from remuda.config.networks import NetworkSettings
 from remuda.data import PIXELS, Scaling, find_label
 from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
@@ -37,7 +37,7 @@ class Member:
     cell: int
     weight: float
     state: Mapping[str, Tensor]
-    network: AnyNetwork | None = None  # None: that of the ensemble
+    network: NetworkSettings | None = None  # None: that of the ensemble
     label: int | None = None  # the label it generates, if it was trained on only one
     met: tuple[str, ...] = ()  # discriminators of its run that it may have trained against
 
@@ -59,7 +59,7 @@ class Labels:
 class Ensemble:
     """Σ wᵢ·Gᵢ: draw a generator by its weight, then a sample from it."""
 
-    network: AnyNetwork
+    network: NetworkSettings
     shape: tuple[int, ...]
     members: tuple[Member, ...]
     scaling: Scaling = PIXELS
@@ -149,7 +149,7 @@ class Ensemble:
         of_member = np.asarray(own)[picks]
         return torch.from_numpy(np.where(of_member >= 0, of_member, drawn))
 
-    def network_of(self, member: Member) -> AnyNetwork:
+    def network_of(self, member: Member) -> NetworkSettings:
         return member.network or self.network
 
     def rescale(self, samples: Tensor) -> Tensor:
@@ -316,7 +316,7 @@ def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]
 
 
 def _check_state(
-    network: AnyNetwork, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
+    network: NetworkSettings, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
 ) -> None:
     # A skeleton takes no memory, since nothing has limited the size of the network so far.
     wanted = generator_skeleton(network, shape).state_dict()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from remuda.config import AnyNetwork
+from remuda.config import NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.gan.parcels import Parcel, network_weights
 from remuda.methods import CellState, all_met, build_method, lineage
@@ -26,7 +26,7 @@ class Start:
     """A GAN of an earlier run; without a discriminator where only an ensemble was left."""
 
     where: str
-    network: AnyNetwork
+    network: NetworkSettings
     generator: Mapping[str, Tensor]
     discriminator: Mapping[str, Tensor] | None
     lineage: str | None

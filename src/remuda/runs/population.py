@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from remuda.config import AnyNetwork, Config, DataSettings, DeviceSettings
+from remuda.config import Config, DataSettings, DeviceSettings, NetworkSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise
@@ -26,7 +26,7 @@ class Member:
     """One GAN of a population, its networks in eval mode."""
 
     cell: int
-    network: AnyNetwork
+    network: NetworkSettings
     generator: nn.Module
     discriminator: nn.Module
     lineage: str

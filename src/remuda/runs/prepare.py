@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source")
 
 @dataclass
 class Run:
-    """A configuration with all it needs, checked, before anything is written to disk."""
+    """A configuration with everything it needs, checked before anything is written to disk."""
 
     config: Config
     dataset: Dataset
@@ -47,26 +47,13 @@ class Run:
         real_samples: int = REAL_IMAGES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
-        _check_told(config.network.num_classes, dataset)
+        _check_classes(config, dataset)
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
         extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
-        for cell, view in enumerate(views):
-            if config.training.batch_size > len(view) and not method.shrinks_batches:
-                raise ConfigError(
-                    f"training.batch_size={config.training.batch_size}: larger than the "
-                    f"{len(view)} items that cell {cell} sees of {dataset.name} "
-                    f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
-                )
-            batches = config.round_batches(len(view))
-            if config.training.n_critic > config.rounds * batches:
-                raise ConfigError(
-                    f"training.n_critic={config.training.n_critic}: larger than the {batches} "
-                    f"batches of cell {cell} in each of rounds={config.rounds}, so its generator "
-                    f"would never train; allowed: 1 to {config.rounds * batches}"
-                )
+        _check_batches(config, dataset, views, shrinks=method.shrinks_batches)
         scorer = None
         if extractor is not None:
             chosen, _ = reference_indices(views, real_samples)
@@ -90,8 +77,9 @@ class Run:
     @property
     def labels(self) -> Labels | None:
         """The labels that samples of this run can be asked for by, in their shares."""
-        dataset, told = self.dataset, self.config.network.num_classes
-        if dataset.labels is None or not (told or self.method.labelled):
+        dataset = self.dataset
+        conditional = any(network.num_classes for network in self.config.networks)
+        if dataset.labels is None or not (conditional or self.method.labelled):
             return None
         shares = self.method.label_shares(dataset)
         return Labels(dataset.label_names, tuple(share / sum(shares) for share in shares))
@@ -113,13 +101,36 @@ def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
     return f" (label {dataset.label_names[found.pop()]})" if len(found) == 1 else ""
 
 
-def _check_told(told: int, dataset: Dataset) -> None:
-    """Networks that are told labels must know as many as there are."""
-    if told and told != len(dataset.label_names):
-        raise ConfigError(
-            f"network.classes={told}: {dataset.name} has {len(dataset.label_names)} labels; "
-            f"allowed: {len(dataset.label_names) or 'null, and network.condition=none'}"
-        )
+def _check_classes(config: Config, dataset: Dataset) -> None:
+    """Networks that are conditioned on labels must know as many as the data have."""
+    labels = len(dataset.label_names)
+    for network in config.networks:
+        if network.num_classes not in (0, labels):
+            raise ConfigError(
+                f"network.classes={network.num_classes}: {dataset.name} has {labels} labels; "
+                f"allowed: {labels or 'null, and network.condition=none'}"
+            )
+
+
+def _check_batches(
+    config: Config, dataset: Dataset, views: Sequence[torch.Tensor], *, shrinks: bool
+) -> None:
+    """Every cell must see a whole batch, and its generator must train at least once."""
+    training = config.training
+    for cell, view in enumerate(views):
+        if training.batch_size > len(view) and not shrinks:
+            raise ConfigError(
+                f"training.batch_size={training.batch_size}: larger than the "
+                f"{len(view)} items that cell {cell} sees of {dataset.name} "
+                f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
+            )
+        batches = config.round_batches(len(view))
+        if training.n_critic > config.rounds * batches:
+            raise ConfigError(
+                f"training.n_critic={training.n_critic}: larger than the {batches} "
+                f"batches of cell {cell} in each of rounds={config.rounds}, so its generator "
+                f"would never train; allowed: 1 to {config.rounds * batches}"
+            )
 
 
 def with_absolute_paths(config: Config) -> Config:
