@@ -38,25 +38,27 @@ def chosen(labels: npt.NDArray[np.uint8]) -> list[int]:
     return indices
 
 
+def embedded(mnist: Path) -> bytes:
+    """An idx3 file of the chosen images and an idx1 file of their labels, concatenated."""
+    images = read_images(mnist / "train-images-idx3-ubyte.gz")
+    labels = read_labels(mnist / "train-labels-idx1-ubyte.gz")
+    indices = chosen(labels)
+    count = len(indices)
+    return (
+        struct.pack(">4I", 0x803, count, 28, 28)
+        + images[indices].tobytes()
+        + struct.pack(">2I", 0x801, count)
+        + labels[indices].tobytes()
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the digits embedded in remuda.")
     parser.add_argument("--mnist", type=Path, required=True, help="folder of the MNIST files")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     arguments = parser.parse_args()
-    images = read_images(arguments.mnist / "train-images-idx3-ubyte.gz")
-    labels = read_labels(arguments.mnist / "train-labels-idx1-ubyte.gz")
-    indices = chosen(labels)
-    count = len(indices)
     # xz: 1.4 MB, against 1.6 MB for gzip or npz and 1.7 MB for a PNG mosaic.
-    arguments.out.write_bytes(
-        lzma.compress(
-            struct.pack(">4I", 0x803, count, 28, 28)
-            + images[indices].tobytes()
-            + struct.pack(">2I", 0x801, count)
-            + labels[indices].tobytes(),
-            preset=6,
-        )
-    )
+    arguments.out.write_bytes(lzma.compress(embedded(arguments.mnist), preset=6))
 
 
 if __name__ == "__main__":

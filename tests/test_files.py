@@ -57,6 +57,7 @@ def test_a_full_disk_leaves_the_old_content_and_nothing_else(
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_leaves_the_old_content(tmp_path: Path) -> None:
     """The real thing: the kernel refuses the bytes in the middle of the write."""
     path = tmp_path / "file"

@@ -40,7 +40,7 @@ def test_samples_by_label_come_from_that_labels_generator(trained: Path, tmp_pat
 def test_an_unknown_label_is_an_error_that_lists_them(trained: Path, tmp_path: Path) -> None:
     code, _, errors = remuda(tmp_path, "sample", str(trained), "--label", "cat")
     assert code == 2
-    assert "label=cat is no label of this ensemble; allowed: 0, 1, 2" in errors
+    assert "label=cat is not a label of this ensemble; allowed: 0, 1, 2" in errors
 
 
 def test_a_resumed_run_ends_with_the_same_weights(trained: Path, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from remuda.data import dataset_from_array
+from remuda.data import Dataset, dataset_from_array
 from tests.data.samples import load, random_bytes
 
 
@@ -18,8 +19,12 @@ def test_equal_data_have_equal_fingerprints_and_any_change_changes_them() -> Non
     assert dataset_from_array(images, labels).fingerprint != original
 
 
-def test_digits_are_balanced_labelled_shuffled_images_in_range() -> None:
-    digits = load("digits")
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load("digits")
+
+
+def test_digits_are_balanced_labelled_shuffled_images_in_range(digits: Dataset) -> None:
     assert digits.items.shape == (10_000, 1, 28, 28)
     assert digits.items.dtype == torch.float32
     assert digits.items.is_contiguous()
@@ -32,13 +37,13 @@ def test_digits_are_balanced_labelled_shuffled_images_in_range() -> None:
     assert (digits.name, digits.shape, digits.is_images) == ("digits", (1, 28, 28), True)
 
 
-def test_limit_keeps_the_first_items() -> None:
-    some, all_ = load("digits", limit=7), load("digits")
+def test_limit_keeps_the_first_items(digits: Dataset) -> None:
+    some = load("digits", limit=7)
     assert len(some) == 7
-    assert torch.equal(some.items, all_.items[:7])
+    assert torch.equal(some.items, digits.items[:7])
     assert some.labels is not None
-    assert all_.labels is not None
-    assert torch.equal(some.labels, all_.labels[:7])
+    assert digits.labels is not None
+    assert torch.equal(some.labels, digits.labels[:7])
 
 
 def test_a_limited_data_set_lets_go_of_the_rest() -> None:

@@ -104,8 +104,8 @@ def test_what_may_not_be_read_is_named(name: str) -> None:
         (PermissionError(13, "x"), "a.csv: permission denied"),
         (IsADirectoryError(21, "x"), "a.csv: is a folder"),
         (FileNotFoundError(2, "x"), "a.csv: no such file"),
-        (EOFError(), "a.csv: damaged or of another kind: EOFError"),
-        (MemoryError("too much"), "a.csv: damaged or of another kind: too much"),
+        (EOFError(), "a.csv: damaged or in another format: EOFError"),
+        (MemoryError("too much"), "a.csv: damaged or in another format: too much"),
     ],
 )
 def test_every_failure_of_reading_names_the_file(raised: Exception, says: str) -> None:

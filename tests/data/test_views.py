@@ -92,7 +92,7 @@ def test_an_unknown_label_is_told_the_names_and_a_near_one(label: int | str, hin
     pets = _labelled("cat", "dog", labels=(0, 1))
     with pytest.raises(ConfigError) as caught:
         _view(pets, view="label", label=label)
-    assert str(caught.value) == f"data.label={label} is no label of pets{hint} allowed: cat, dog"
+    assert str(caught.value) == f"data.label={label} is not a label of pets{hint} allowed: cat, dog"
 
 
 def test_a_label_view_needs_labels_and_items() -> None:

@@ -98,6 +98,7 @@ def test_what_cannot_be_compared_is_refused(labels: list[int] | None, says: str)
         anova(torch.zeros(3, 1, 2, 2), given, "made")
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(
     ("source", "fixture", "papers", "f"),

@@ -16,6 +16,8 @@ from tests import tiny_runs
 from tests.faults import before
 from tests.tiny import same
 
+pytestmark = pytest.mark.slow  # whole runs
+
 UNLUCKY = 1  # the cell that diverges, in every round from the second
 
 

@@ -99,7 +99,7 @@ def test_damaged_labels_are_refused(
 
 
 def test_an_unknown_label_is_named_with_those_there_are(by_label: Ensemble) -> None:
-    with pytest.raises(ConfigError, match=r"label=catt is no label .*did you mean cat\?"):
+    with pytest.raises(ConfigError, match=r"label=catt is not a label .*did you mean cat\?"):
         by_label.sample(1, label="catt")
     plain = Ensemble(TOY, (1,), (Member(0, 1.0, constant(0.1)),), Scaling((1.0,), (0.0,)))
     with pytest.raises(ConfigError, match="knows no labels"):

@@ -17,6 +17,8 @@ from remuda.parallel import training
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, write_data
 
+pytestmark = pytest.mark.slow  # whole runs
+
 GAP = ("method=gap", "network.activation=tanh", "run.checkpoint_every=2", "run.keep_last=9")
 
 

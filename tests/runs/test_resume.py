@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -27,6 +29,34 @@ from tests.tiny_runs import (
     tree,
     write_data,
 )
+
+pytestmark = pytest.mark.slow  # every test starts real processes
+
+# Each way to die on the way through a run, in the order in which a run passes them.
+CHAINS = {
+    "first": (
+        "before training",
+        "in the first checkpoint",
+        "after the first cell file",
+        "after the manifest",
+        "before the ensemble",
+    ),
+    "second": (
+        "training a batch",
+        "in an event line",
+        "in a cell file",
+        "in the manifest",
+        "in the ensemble",
+    ),
+    "third": (
+        "after a round's last event",
+        "in a sample sheet",
+        "before the manifest",
+        "while pruning",
+        "within the ensemble",
+        "before the result",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,47 +90,55 @@ def resume(folder: Path, run: Path) -> str:
     return output + errors
 
 
-@pytest.mark.parametrize("point", faults.KILLS)
-def test_killed_and_resumed_equals_undisturbed(
-    point: str, tmp_path: Path, data: Path, undisturbed: Path
-) -> None:
-    run = tmp_path / "run"
-    train = Command(tmp_path, "train", *tiny(data, run), fault=faults.kill, at=point)
+@pytest.fixture(scope="module")
+def unfinished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with all its checkpoints that was killed before it wrote its ensemble."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    train = Command(
+        folder, "train", *tiny(data, folder / "run"), fault=faults.kill, at="before the ensemble"
+    )
     assert train.wait() == -signal.SIGKILL, train.said
-    resume(tmp_path, run)
-    check_equal(run, undisturbed)
+    return folder / "run"
 
 
-def test_killed_again_and_again_at_every_kind_of_point(
-    tmp_path: Path, data: Path, undisturbed: Path
+def copied(run: Path, folder: Path) -> Path:
+    """The same run in another folder."""
+    target = folder / "run"
+    shutil.copytree(run, target)
+    config = target / "config.yaml"
+    config.write_text(config.read_text().replace(str(run), str(target)))
+    return target
+
+
+def test_the_chains_pass_every_point_of_death() -> None:
+    assert sorted(itertools.chain(*CHAINS.values())) == sorted(faults.KILLS)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_killed_again_and_again_equals_undisturbed(
+    chain: str, tmp_path: Path, data: Path, undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
     words = ["train", *tiny(data, run)]
-    for point in (
-        "in the first checkpoint",
-        "in an event line",
-        "while pruning",
-        "in the ensemble",
-    ):
+    for point in CHAINS[chain]:
         command = Command(tmp_path, *words, fault=faults.kill, at=point)
-        assert command.wait() == -signal.SIGKILL, command.said
+        assert command.wait() == -signal.SIGKILL, (point, command.said)
+        assert not (run / "result.json").exists()
         words = ["resume", str(run)]
     resume(tmp_path, run)
     check_equal(run, undisturbed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [1, 2, 3])
 def test_killed_at_any_change_to_the_file_system(
-    first: int, tmp_path: Path, data: Path, undisturbed: Path
+    tmp_path: Path, data: Path, undisturbed: Path
 ) -> None:
-    """A sweep over fsyncs, renames, removals: each attempt gets so many of them further."""
+    """A sweep over fsyncs, renames and removals: each attempt gets a few of them further."""
     run = tmp_path / "run"
     for step in itertools.count():
         words = ["resume", str(run)] if (run / "config.yaml").exists() else ["train"]
         if words == ["train"]:
             words = ["train", *tiny(data, run)]
-        at = str(first + 7 * step + step * step % 5)
+        at = str(1 + 7 * step + step * step % 5)
         command = Command(tmp_path, *words, fault=faults.kill_at_operation, at=at)
         if command.wait() == 0:
             break
@@ -109,16 +147,14 @@ def test_killed_at_any_change_to_the_file_system(
     check_equal(run, undisturbed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_at_arbitrary_times_lose_nothing(
-    number: signal.Signals, tmp_path: Path, data: Path, undisturbed: Path
+    tmp_path: Path, data: Path, undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
     words = ["train", *tiny(data, run)]
-    delays = np.random.default_rng(int(number)).uniform(0, 0.25, 20)
-    interrupted = 0
-    for delay in delays:
+    delays = np.random.default_rng(2).uniform(0, 0.25, 6)
+    interrupted = set()
+    for delay, number in zip(delays, [signal.SIGINT, signal.SIGTERM] * 3, strict=True):
         command = Command(tmp_path, *words)
         command.wait_for("run folder")
         time.sleep(delay)
@@ -126,7 +162,7 @@ def test_signals_at_arbitrary_times_lose_nothing(
         code = command.wait()
         if (run / "result.json").exists():
             break
-        interrupted += 1
+        interrupted.add(number)
         assert code == 128 + number, command.said
         assert f"rounds are complete and saved. Continue with:\n  remuda resume {run}" in (
             command.said.replace(f"{Path.cwd()}/", "").replace(".venv/bin/", "")
@@ -239,23 +275,18 @@ def test_two_at_once_are_refused(tmp_path: Path, data: Path) -> None:
     assert "interrupted" in remuda(tmp_path, "runs", str(tmp_path))[1]
 
 
-@pytest.mark.parametrize("damage", ["flipped bit", "truncated", "missing file", "manifest"])
+# What else may be damaged in a checkpoint is tested in test_store.py.
+@pytest.mark.parametrize("damage", ["flipped bit", "manifest"])
 def test_a_damaged_checkpoint_costs_a_round_and_a_warning(
-    damage: str, tmp_path: Path, data: Path, undisturbed: Path
+    damage: str, tmp_path: Path, unfinished: Path, undisturbed: Path
 ) -> None:
-    run = tmp_path / "run"
-    train = Command(tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the result")
-    train.wait()
+    run = copied(unfinished, tmp_path)
     last = run / "checkpoints" / f"round-{ROUNDS:06d}"
     cell = last / "cell-0002.safetensors"
     content = bytearray(cell.read_bytes())
     if damage == "flipped bit":
         content[len(content) // 2] ^= 16
         cell.write_bytes(content)
-    elif damage == "truncated":
-        cell.write_bytes(content[:-9])
-    elif damage == "missing file":
-        cell.unlink()
     else:
         (last / "manifest.json").write_text('{"format": 1, "rou')
     said = resume(tmp_path, run)
@@ -269,9 +300,10 @@ def test_a_damaged_checkpoint_costs_a_round_and_a_warning(
     check_equal(run, undisturbed)
 
 
-def test_a_checkpoint_of_a_newer_remuda_is_not_thrown_away(tmp_path: Path, data: Path) -> None:
-    run = tmp_path / "run"
-    Command(tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the result").wait()
+def test_a_checkpoint_of_a_newer_remuda_is_not_thrown_away(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
     manifest = run / "checkpoints" / f"round-{ROUNDS:06d}" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
     before = tree(run)
@@ -282,10 +314,9 @@ def test_a_checkpoint_of_a_newer_remuda_is_not_thrown_away(tmp_path: Path, data:
 
 
 def test_with_no_usable_checkpoint_the_run_starts_afresh(
-    tmp_path: Path, data: Path, undisturbed: Path
+    tmp_path: Path, unfinished: Path, undisturbed: Path
 ) -> None:
-    run = tmp_path / "run"
-    Command(tmp_path, "train", *tiny(data, run), fault=faults.kill, at="before the result").wait()
+    run = copied(unfinished, tmp_path)
     for cell in (run / "checkpoints").rglob("cell-0002.safetensors"):
         cell.write_bytes(b"")
     said = resume(tmp_path, run)
@@ -298,44 +329,30 @@ def test_with_no_usable_checkpoint_the_run_starts_afresh(
 # ---------------------------------------------------------------------------- other settings
 
 
-def train_up_to_the_ensemble(folder: Path, data: Path, run: Path) -> None:
-    stopped = Command(
-        folder, "train", *tiny(data, run), fault=faults.kill, at="before the ensemble"
-    )
-    assert stopped.wait() == -signal.SIGKILL
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "key"),
-    [
+def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
+    before, config = tree(run), run / "config.yaml"
+    text = config.read_text()
+    for old, new, says in (
         ("seed: 0", "seed: 5", "seed was 0 when the run started and is 5"),
         ("learning_rate: 0.001", "learning_rate: 0.002", "training.learning_rate was 0.001"),
-        ("hidden: [8]", "hidden: [9]", r"network.hidden was [8]"),
-    ],
-)
-def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
-    old: str, new: str, key: str, tmp_path: Path, data: Path
-) -> None:
-    run = tmp_path / "run"
-    train_up_to_the_ensemble(tmp_path, data, run)
-    before = tree(run)
-    config = run / "config.yaml"
-    text = config.read_text()
-    assert old in text
-    config.write_text(text.replace(old, new))
-    code, _, errors = remuda(tmp_path, "resume", str(run))
-    assert code == 3
-    assert key in errors
+        ("hidden: [8]", "hidden: [9]", "network.hidden was [8]"),
+    ):
+        assert old in text
+        config.write_text(text.replace(old, new))
+        with pytest.raises(StoreError, match=re.escape(says)):
+            training.resume(run)
     config.write_text(text)
     assert tree(run) == before
 
 
 def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
-    tmp_path: Path, data: Path
+    tmp_path: Path, data: Path, unfinished: Path
 ) -> None:
-    longer, run = tmp_path / "longer", tmp_path / "run"
+    longer, run = tmp_path / "longer", copied(unfinished, tmp_path)
     assert remuda(tmp_path, "train", *tiny(data, longer, "rounds=5"))[0] == 0
-    train_up_to_the_ensemble(tmp_path, data, run)
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("rounds: 3", "rounds: 5"))
     resume(tmp_path, run)
@@ -358,10 +375,9 @@ def test_a_run_resumes_from_another_folder(
 
 
 def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
-    tmp_path: Path, data: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, unfinished: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
-    train_up_to_the_ensemble(tmp_path, data, run)
+    run = copied(unfinished, tmp_path)
     before = tree(run)
     read = Path.read_bytes
 

@@ -1,4 +1,4 @@
-"""Training data: from a name or a path to one tensor in [-1, 1], and what each cell sees of it."""
+"""Training data: from a name or a path to tensors in [-1, 1], and the part each cell sees."""
 
 from remuda.data.dataset import Dataset, Modes
 from remuda.data.formats import NAMED

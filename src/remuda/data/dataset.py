@@ -1,4 +1,4 @@
-"""The one form in which training data reaches the rest of remuda."""
+"""The form in which training data reach the rest of remuda."""
 
 from __future__ import annotations
 

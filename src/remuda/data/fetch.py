@@ -1,4 +1,4 @@
-"""Downloads that are either complete and correct, or not there at all."""
+"""Downloads that leave a complete and correct file, or none."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _CHUNK = 1 << 16
 
 
 def md5_of(path: Path) -> str:
-    """The checksum the publishers of MNIST give for their files."""
+    """The checksum that MNIST's publishers give for their files."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, _md5).hexdigest()
 
 
 def fetch(name: str, md5: str, folder: Path, mirrors: Sequence[str]) -> Path:
-    """The file `name` from the first mirror that has it intact, put into `folder`."""
+    """Download `name` into `folder` from the first mirror that has it intact."""
     problems = []
     for mirror in mirrors:
         url = f"{mirror.rstrip('/')}/{name}"
         temporary: Path | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # A name of its own: several workers may fetch the same file at once.
+            # A unique name: several workers may fetch the same file at once.
             handle, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
             temporary = Path(path)
             with os.fdopen(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""Checks that make a file's labels indices into a tuple of names."""
+"""Labels: from what a file holds, checked, to indices into a tuple of names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda.errors import ConfigError, DataError
 def check_labels(
     labels: npt.NDArray[Any], items: int, where: str | Path, classes: int | None = None
 ) -> None:
-    """Refuse labels that do not fit: another count than the items, no integers, out of range."""
+    """Refuse labels of the wrong number, type or range."""
     if labels.ndim != 1:
         raise DataError(f"{where}: labels have shape {labels.shape}; expected one per item")
     if len(labels) != items:
@@ -31,7 +31,7 @@ def check_labels(
 
 
 def find_label(label: int | str | None, names: Sequence[str], key: str, owner: str) -> int:
-    """A name, or else a number; names that are numbers (R15's 1 to 15) are never counted anew."""
+    """The index of a label given by name or, unless names are numbers (R15: 1 to 15), by index."""
     text = str(label)
     if text in names:
         return list(names).index(text)
@@ -39,15 +39,15 @@ def find_label(label: int | str | None, names: Sequence[str], key: str, owner: s
     if text.isdecimal() and int(text) < len(names) and not named_by_number:
         return int(text)
     hint = suggest(text, names) or ";"
-    raise ConfigError(f"{key} is no label of {owner}{hint} allowed: {', '.join(names)}")
+    raise ConfigError(f"{key} is not a label of {owner}{hint} allowed: {', '.join(names)}")
 
 
 def class_labels(
     labels: npt.NDArray[Any], items: int, where: str | Path
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Labels as they stand in a file, numbers or words: indices, and these as the names.
+    """The labels in a file, numbers or words, as indices and the names these refer to.
 
-    Numbers that do not occur get no class, so labels 1 to 15 are 15 classes and not 16.
+    Only numbers that occur become classes, so labels 1 to 15 are 15 classes, not 16.
     """
     named = labels.dtype.kind == "U"
     check_labels(np.zeros(labels.shape, np.int64) if named else labels, items, where)

@@ -1,4 +1,4 @@
-"""The folders in which named data sets and relative paths are looked for."""
+"""The folders that are searched for named data sets and relative paths."""
 
 from __future__ import annotations
 

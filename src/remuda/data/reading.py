@@ -1,4 +1,4 @@
-"""One place that turns whatever a damaged file raises into an error the user can act on."""
+"""Turns whatever a damaged file raises into an error that the user can act on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.errors import DataError, RemudaError
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """For the lines that open and parse `path`: every failure becomes a DataError naming it."""
+    """Around code that opens and parses `path`: every failure becomes a DataError naming it."""
     try:
         yield
     except RemudaError:
@@ -22,14 +22,14 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: is a folder; expected a file") from error
     except PermissionError as error:
         raise DataError(f"{path}: permission denied") from error
-    # gzip, zip, numpy, pickle and Pillow document no closed set of errors for damaged files.
+    # gzip, zip, numpy, pickle and Pillow do not document which errors damaged files raise.
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise DataError(f"{path}: damaged or of another kind: {reason}") from error
+        raise DataError(f"{path}: damaged or in another format: {reason}") from error
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file; an empty one is an error."""
+    """The whole file, which must not be empty."""
     with reading(path):
         data = path.read_bytes()
     if not data:

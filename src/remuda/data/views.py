@@ -1,4 +1,4 @@
-"""What one cell sees of the data: all of it, a share (data dieting), or one label."""
+"""The part of the data that a cell sees: all, a share (data dieting), or one label."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def view_indices(
 
 @lru_cache(maxsize=4)
 def _everything(items: int) -> torch.Tensor:
-    """One list for all cells: a thousand of them would not fit beside the data."""
+    """One tensor for all cells: a thousand copies would not fit beside the data."""
     return torch.arange(items)
 
 
@@ -41,7 +41,7 @@ def _share(settings: DataSettings, items: int, seed: int, cell: int, cells: int)
             f"{cells} cells, but there are {items}; allowed: shares of at most "
             f"{items // cells} items, or data.overlap=true"
         )
-    # Every cell makes the same permutation and cuts its own slice: no cell needs to ask another.
+    # Every cell makes the same permutation and takes its own slice, without asking the others.
     order = choice_stream(seed, 0, 0, "data-partition").permutation(items)
     return torch.from_numpy(order[cell * count : (cell + 1) * count])
 

@@ -1,25 +1,25 @@
-"""What is going wrong with a cell, in plain words, and what to try."""
+"""Signs that a cell is in trouble, in plain words, with advice."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-# A discriminator whose mean loss is below this share of its loss at a draw tells real from fake
-# almost without error, so the generator's gradient carries next to nothing. A critic has no draw,
-# and the relativistic loss includes its penalty.
+# A discriminator whose mean loss is below this fraction of its loss when guessing separates real
+# from fake almost perfectly, so the generator gets next to no gradient. Critics do not guess, and
+# the relativistic loss includes its penalty, so neither has an entry.
 SATURATED_SHARE = 0.03
 LOSS_AT_A_DRAW = {"minimax": math.log(2), "heuristic": math.log(2), "least_squares": 0.25}
-# Fewer covered classes than this share of the real ones is mode collapse, and so are copies.
+# Covering less than this fraction of the real classes is mode collapse; so are near-duplicates.
 COLLAPSED_COVERAGE = 0.5
 DUPLICATE_SHARE = 0.5
-# A generator that has hardly trained makes one kind of blob; that is a start, not a collapse.
+# A generator that has hardly trained draws the same blob every time; that is not a collapse.
 GRACE_BATCHES = 1500
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One finding about one cell in one round."""
+    """One problem of one cell in one round."""
 
     kind: str
     message: str
@@ -36,7 +36,7 @@ def find_alarms(
     real_classes: int | None,
     duplicates: float | None,
 ) -> list[Alarm]:
-    """Everything worth telling about a cell that has trained so many batches."""
+    """Every problem of a cell that has trained for `batches` batches."""
     found = []
     if diverged:
         found.append(
@@ -50,7 +50,7 @@ def find_alarms(
         found.append(
             Alarm(
                 "saturated",
-                f"the discriminator hardly errs (loss {discriminator_loss:.4f}), "
+                f"the discriminator is hardly ever wrong (loss {discriminator_loss:.4f}), "
                 "so the generator learns next to nothing",
                 "raise training.skip_n_disc_steps, or try training.objective=relativistic",
             )

@@ -1,4 +1,4 @@
-"""What the rounds of a run cost and gained, summed up from its events."""
+"""What the rounds of a run cost and how often they paid, computed from its events."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The share of trained offspring that became their cell's centre, by role.
+    """The fraction of trained offspring that became their cell's centre, by role.
 
-    Replacement may throw away a round of training; this says how often it did not.
+    Replacement may discard a round of training; this is how often it did not.
     """
     outcomes: dict[str, list[bool]] = {}
     for event in events:
@@ -21,10 +21,10 @@ def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the rounds of a run took, summed over cells."""
+    """The cost of the rounds of a run, summed over cells."""
 
     cell_rounds: int = 0
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, the longest first
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, longest first
     bytes: Mapping[str, int] = field(default_factory=dict)  # gathered, published, saved
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Costs:
 
 
 def sum_costs(events: Iterable[Mapping[str, Any]]) -> Costs:
-    """The costs of all rounds in the events; those that were lost and trained again count once."""
+    """The costs of all rounds in the events; rounds that were trained again count once."""
     count = 0
     seconds: dict[str, float] = {}
     traffic: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Where the cells of a run start: from GANs of earlier runs, kept in the run folder itself.
+"""Cells that start from GANs of earlier runs (`init_from`).
 
-What `init_from` names is read and checked once, when the run is made. The cells' first parcels are
-laid into the new run folder, so a resumed run needs none of the earlier ones.
+The earlier runs are read and checked once, when the run is created. The cells' first parcels are
+written to the new run folder, so resuming it does not need the earlier ones.
 """
 
 from __future__ import annotations
@@ -163,4 +163,4 @@ def _load(where: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
         problem = str(error).splitlines()[-1].strip()
         raise ConfigError(f"init_from: {where} does not fit the data: {problem}") from None
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
-        raise ConfigError(f"init_from: {where} holds weights that are no numbers")
+        raise ConfigError(f"init_from: {where} holds weights that are NaN or infinite")

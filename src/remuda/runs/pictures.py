@@ -19,7 +19,7 @@ _SCATTER_SIDE = 480
 def sheet(
     samples: npt.NDArray[np.float32], columns: int | None = None, names: Sequence[str] = ()
 ) -> bytes:
-    """A PNG of images (NCHW in [0, 1]), whose rows may have names, or of 2-D points."""
+    """A PNG of images (NCHW in [0, 1]), with optional names for the rows, or of 2-D points."""
     picture = _scatter(samples) if samples.ndim == 2 else _named(_grid(samples, columns), names)
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
@@ -30,7 +30,7 @@ def _grid(images: npt.NDArray[np.float32], columns: int | None) -> Image.Image:
     count, channels, height, width = images.shape
     columns = columns or math.ceil(math.sqrt(count))
     rows = -(-count // columns)
-    # Small images are enlarged by whole pixels, so that a sheet can be looked at as it is.
+    # Small images are enlarged by whole pixels, so that the sheet needs no zooming.
     zoom = max(1, 64 // max(height, width))
     pixels = (images.clip(0, 1) * 255).round().astype(np.uint8).transpose(0, 2, 3, 1)
     pixels = pixels.repeat(zoom, axis=1).repeat(zoom, axis=2)
@@ -44,7 +44,7 @@ def _grid(images: npt.NDArray[np.float32], columns: int | None) -> Image.Image:
 
 
 def _named(picture: Image.Image, names: Sequence[str]) -> Image.Image:
-    """The picture with names to the left of its equally high rows."""
+    """The picture with names to the left of its rows, which are equally high."""
     if not names:
         return picture
     font = ImageFont.load_default(_LETTERS)

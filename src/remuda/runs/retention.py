@@ -1,4 +1,4 @@
-"""What of a run is kept, drawn and dropped, as pure functions of the round."""
+"""What a run saves, draws and drops in a round, as pure functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 
 def checkpoint_due(round: int, *, every: int, rounds: int) -> bool:
-    """Whether a completed round is saved: every so many, and always the last."""
+    """Whether a completed round is saved: every n-th, and always the last."""
     return round % every == 0 or round == rounds
 
 
 def checkpoints_to_drop(
     losses: Mapping[int, float | None], *, keep_last: int, keep_best: bool
 ) -> list[int]:
-    """Rounds whose checkpoints may go, oldest first.
+    """Rounds whose checkpoints are dropped, oldest first.
 
     `losses` maps each saved round to its loss (lower is better), or None where nothing was scored.
     """
@@ -31,9 +31,9 @@ def sheet_due(round: int, *, every: int, rounds: int) -> bool:
 
 
 def lines_to_keep(rounds: Sequence[int | None], committed: int) -> list[int]:
-    """Which event lines survive a restart from a committed round.
+    """Which event lines stay after a restart from a committed round.
 
-    A line without a round (a run that started, an interruption) is history and stays; a line of a
-    later round will be written again, identically.
+    A line without a round (the run started, it was interrupted) is history and stays; the lines of
+    later rounds will be written again, identically.
     """
     return [number for number, round in enumerate(rounds) if round is None or round <= committed]

@@ -1,4 +1,4 @@
-"""A run in one row: what `remuda runs` lists."""
+"""A run as one row of `remuda runs`."""
 
 from __future__ import annotations
 

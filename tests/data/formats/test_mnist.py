@@ -168,6 +168,7 @@ def test_wrong_files_in_the_data_folder_are_named(
         load("mnist", dir=str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_the_real_files_have_the_official_checksums_and_sizes(real_data: Path) -> None:
     for name, md5 in mnist.MD5.items():

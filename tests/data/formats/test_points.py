@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -100,13 +101,15 @@ def test_the_test_split_of_points_is_refused() -> None:
 # ---------------------------------------------------------------------------------- validation
 
 
-def test_held_out_items_are_not_trained_on_whatever_the_limit() -> None:
-    whole, held = load("digits", limit=None), load("digits", validation=100)
+def test_held_out_items_are_not_trained_on_whatever_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=random_bytes(300, 5, 5), y=np.arange(300) % 7)
+    whole, held = load(path), load(path, validation=100)
     assert held.validation is not None
     assert len(held) + len(held.validation) == len(whole)
     both = torch.cat((held.items, held.validation)).flatten(1)
     assert torch.equal(both.sum(1).sort().values, whole.items.flatten(1).sum(1).sort().values)
-    few = load("digits", validation=100, limit=50)
+    few = load(path, validation=100, limit=50)
     assert few.validation is not None
     assert torch.equal(few.validation, held.validation)
     assert torch.equal(few.items, held.items[:50])

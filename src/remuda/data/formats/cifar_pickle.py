@@ -1,9 +1,9 @@
 """A pickle reader for CIFAR's Python files that can build arrays and containers, nothing else.
 
-A pickle may call what it names, with arguments of its choice, and may set the state of what it
-got. numpy's own callables are not made for that: `numpy.ndarray` takes any bytes for pointers. So
-every name that a pickle of arrays asks for stands for something of ours, which checks what it is
-given; only when all has been read do the arrays come into being, as copies of checked bytes.
+A pickle may call what it names, with arguments of its choice, and may set the state of the result.
+numpy's own callables are not safe against that: `numpy.ndarray` takes any bytes for pointers. So
+every name that a pickle of arrays asks for is replaced by a stand-in that checks its arguments, and
+the arrays are made only after everything has been read, as copies of checked bytes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def _unwrapped(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
-    """The value with arrays where their builders were, shared parts and cycles kept as they are."""
+    """The value with stand-ins replaced by arrays; shared parts and cycles are kept."""
     if not isinstance(value, _Array | list | dict | tuple):
         return value
     if id(value) not in done:
-        # With each result goes its original, which must live as long as its id is looked up.
+        # Each result is kept with its original, which must outlive the lookups of its id.
         if isinstance(value, _Array):
             done[id(value)] = (value, value.array())
         elif isinstance(value, list):
@@ -53,7 +53,7 @@ def _unwrapped(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
 
 
 class _Callable:
-    """What a pickle may call; being no class and refusing any state, it is good for no more."""
+    """Something a pickle may call, and nothing else: it is not a class and accepts no state."""
 
     __slots__ = ("_make",)
 
@@ -68,7 +68,7 @@ class _Callable:
 
 
 class _Integers:
-    """Stands for a `numpy.dtype`: an integer type, of which a pickle sets the byte order."""
+    """Stands in for `numpy.dtype`: an integer type whose byte order a pickle may set."""
 
     __slots__ = ("_code", "_order")
 
@@ -88,7 +88,7 @@ class _Integers:
 
 
 class _Array:
-    """Stands for a `numpy.ndarray`, which a pickle makes empty and then gives its state."""
+    """Stands in for `numpy.ndarray`, which a pickle creates empty and then fills by its state."""
 
     __slots__ = ("_raw", "_shape", "_transposed", "_type")
 
@@ -99,10 +99,10 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, transposed, raw = state
-        if isinstance(raw, str):  # what Python 2 wrote as bytes
+        if isinstance(raw, str):  # bytes written by Python 2
             raw = raw.encode("latin1")
         if not isinstance(raw, bytes) or not isinstance(kind, _Integers):
-            raise ValueError("an array of other things than numbers; allowed: integers")
+            raise ValueError("an array of something other than numbers; allowed: integers")
         if not isinstance(shape, tuple) or not all(
             type(side) is int and side >= 0 for side in shape
         ):
@@ -119,7 +119,7 @@ class _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    # How pickle protocol 2 spells bytes; other codecs would run code of the pickle's choice.
+    # How pickle protocol 2 stores bytes; other codecs would run code of the pickle's choice.
     if encoding != "latin1":
         raise ValueError(f"text in {encoding!r}; allowed: latin1")
     return text.encode("latin1")
