@@ -1,13 +1,18 @@
-# make demo   train the default end to end and print where the picture is
-# make test   the whole suite
-# make check  format, lint, types, import layers
+# make demo    train the default preset end to end and print where the picture is
+# make quick   the tests for the inner loop: no process is started, under a minute on two cores
+# make test    all tests, and the slowest twenty
+# make check   format, lint, types, import layers
+# make oldest  the quick tests with the oldest dependencies allowed
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OLDEST := .venv-oldest
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST := -m pytest -n auto --dist worksteal
 
-.PHONY: demo test check format install bench clean
+.PHONY: install demo quick test check oldest format bench clean
 
 install: $(STAMP)
 
@@ -15,20 +20,31 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "remuda needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python $(PIP_INSTALL) -c constraints-oldest.txt -e '.[dev]'
 	@touch $@
 
 demo: install
 	$(BIN)/remuda train quickstart
 
+quick: install
+	$(BIN)/python $(PYTEST) -m "not slow" $(ARGS)
+
 test: install
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(BIN)/python $(PYTEST) --durations=20 $(ARGS)
 
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python $(PYTEST) -m "not slow" $(ARGS)
 
 format: install
 	$(BIN)/ruff format .
@@ -39,4 +55,4 @@ bench: install
 	$(BIN)/python benchmarks/scaling.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info src/*.egg-info

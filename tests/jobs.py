@@ -27,9 +27,8 @@ class Job:
     def __init__(
         self, folder: Path, ranks: int, *words: str, environ: Mapping[str, str] | None = None
     ) -> None:
-        from remuda.parallel.supervisor import (
-            find_mpiexec,  # with torch, for which others need not wait
-        )
+        # Here, because it loads torch, which other tests need not wait for.
+        from remuda.parallel.supervisor import find_mpiexec
 
         number = len(list(folder.glob("job-*.out")))
         self._output = folder / f"job-{number}.out"

@@ -149,7 +149,6 @@ def _asked_for(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield part.lineno, part.id if isinstance(part, ast.Name) else part.attr
 
 
-@pytest.mark.xfail(strict=True, reason="Config and class_parallel still know variants by class")
 def test_only_a_variant_asks_for_its_own_settings() -> None:
     variants = _variants()
     found = [
