@@ -16,7 +16,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
-from remuda.config.networks import NetworkSettings
 from remuda.data import PIXELS, Scaling, find_label
 from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
 from remuda.files import Record, digest, read_record, to_json, write_atomically, write_json
