@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import remuda
 from remuda.clock import Clock
-from remuda.config import RANKING_METRICS, MethodSettings, NetworkSettings, load_config
+from remuda.config import MethodSettings, MetricFacts, NetworkSettings, load_config
 from remuda.config import objectives as config_objectives
 from remuda.config import score as config_score
 from remuda.config.objectives import ObjectiveFacts, PenaltyFacts
@@ -120,7 +120,7 @@ def _shift(real: SampleStatistics, fake: SampleStatistics) -> float:
 
 SHIFT = Metric(
     name="shift",
-    title="shift",
+    facts=MetricFacts("shift"),
     rows=(("mean shift", "{shift:.3f}"),),
     needs=frozenset({Need.FEATURES}),
     from_statistics=_shift,
@@ -142,7 +142,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     facts = PenaltyFacts("small_logits", lambda t: t.objective == "hinge", lambda _: 0.1)
     monkeypatch.setitem(config_objectives.PENALTIES, "small_logits", facts)
     monkeypatch.setitem(METRICS, "shift", SHIFT)
-    monkeypatch.setattr(config_score, "RANKING_METRICS", [*RANKING_METRICS, "shift"])
+    monkeypatch.setitem(config_score.METRICS, "shift", SHIFT.facts)
     yield
     del MethodSettings.kinds["chain"], NetworkSettings.kinds["affine"]
 

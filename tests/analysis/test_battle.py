@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.analysis.battle import Side, fight, translated
+from remuda.analysis.battle import Side, fight, rescaled
 from remuda.data import dataset_from_array
 from remuda.errors import ConfigError, StoreError
 from remuda.gan.networks import draw_noise
@@ -148,13 +148,15 @@ def test_the_best_members_fight_a_duel(alone: Path, swapped: Path) -> None:
     assert unjudged.duels() == []
 
 
-def test_points_are_judged_in_the_judges_own_scale() -> None:
+def test_points_are_judged_in_the_judges_own_scale(alone: Path) -> None:
     points = torch.tensor([[0.0, 10.0], [4.0, 30.0], [2.0, 14.0]])
     wide, narrow = dataset_from_array(points.numpy()), dataset_from_array(points[1:].numpy())
     assert wide.scaling != narrow.scaling
-    assert torch.allclose(translated(wide.items[1:], wide, narrow), narrow.items, atol=1e-6)
-    assert torch.allclose(translated(narrow.items, narrow, wide), wide.items[1:], atol=1e-6)
-    assert translated(wide.items, wide, wide) is wide.items
+    run = load_population(alone)
+    one, other = replace(run, dataset=wide), replace(run, dataset=narrow)
+    assert torch.allclose(rescaled(wide.items[1:], one, other), narrow.items, atol=1e-6)
+    assert torch.allclose(rescaled(narrow.items, other, one), wide.items[1:], atol=1e-6)
+    assert rescaled(wide.items, one, one) is wide.items
 
 
 def test_what_cannot_fight_is_refused(alone: Path, images: Path, runs: Path) -> None:

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
 from remuda.config import (
+    METRICS,
     OBJECTIVES,
     PENALTIES,
-    RANKING_METRICS,
     ClassParallelSettings,
     Config,
     MethodSettings,
+    MetricFacts,
     MlpSettings,
     NetworkSettings,
     ObjectiveFacts,
@@ -301,8 +302,9 @@ def test_a_new_penalty_applies_and_asks_for_no_batch_norm(monkeypatch: pytest.Mo
 
 
 def test_a_new_metric_can_rank_mixtures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.config.score.RANKING_METRICS", [*RANKING_METRICS, "recall"])
-    assert validate({"score": {"metric": "recall"}}).score.metric == "recall"
+    monkeypatch.setitem(METRICS, "recall", MetricFacts("Recall", higher_is_better=True))
+    config = validate({"score": {"metric": "recall"}})
+    assert METRICS[config.score.metric].title == "Recall"
     assert "did you mean recall? allowed: fid, fid_logits, is, tvd, recall" in refusal(
         {"score": {"metric": "recal"}}
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from remuda.config import RANKING_METRICS
+from remuda import config
+from remuda.config import ScoreSettings
 from remuda.errors import ConfigError
 from remuda.metrics import (
     METRICS,
@@ -41,7 +42,8 @@ class Featureless(PixelExtractor):
 
 @pytest.fixture
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METRICS, "toy", TOY)
+    monkeypatch.setitem(METRICS, TOY.name, TOY)
+    monkeypatch.setitem(config.METRICS, TOY.name, TOY.facts)  # `score.metric` accepts it
 
 
 @pytest.mark.usefixtures("_toy")
@@ -67,12 +69,18 @@ def test_a_new_metric_is_refused_where_what_it_needs_is_missing() -> None:
 
 @pytest.mark.usefixtures("_toy")
 def test_a_new_metric_of_statistics_ranks_mixtures() -> None:
-    scorer = Scorer(PixelExtractor(16), images(40, 0), "toy")
+    settings = ScoreSettings.model_validate({"metric": "toy"})
+    scorer = Scorer(PixelExtractor(16), images(40, 0), settings.metric)
     near, far = scorer.assess(images(40, 1)), scorer.assess(images(40, 1) + 3)
     assert near.score < far.score
     mixed = scorer.mixture([near, far], [0.5, 0.5])
     assert near.score < mixed.value < far.score
     assert mixed.loss == mixed.value
+
+
+def test_what_config_says_can_rank_can_be_computed() -> None:
+    ranking = {name: metric.facts for name, metric in METRICS.items() if metric.from_statistics}
+    assert ranking == config.METRICS
 
 
 def test_a_metric_that_is_not_one_of_statistics_cannot_rank() -> None:
@@ -109,8 +117,3 @@ def test_the_loss_of_a_mixture_is_that_of_the_registry() -> None:
     assert scorer.mixture([found], [1.0]).loss == -found.score
     statistics = SampleStatistics.mixture([found.statistics], [1.0])
     assert loss_of("is", scorer.real, statistics) == -found.score
-
-
-def test_the_settings_know_every_metric_that_can_rank() -> None:
-    ranking = [metric.name for metric in METRICS.values() if metric.from_statistics is not None]
-    assert ranking == RANKING_METRICS

@@ -1,7 +1,8 @@
-"""A metric of somebody else's: all that it takes is this file and a line in the registry."""
+"""A metric from outside the package: this file, and a line in each registry that names it."""
 
 from __future__ import annotations
 
+from remuda.config import MetricFacts
 from remuda.metrics import Metric, Need, SampleStatistics
 
 
@@ -10,9 +11,10 @@ def brightness_gap(real: SampleStatistics, fake: SampleStatistics) -> float:
     return (real.feature_mean - fake.feature_mean).abs().sum().item()
 
 
+FACTS = MetricFacts("TOY")
 TOY = Metric(
     name="toy",
-    title="TOY",
+    facts=FACTS,
     rows=(("toy distance", "{toy:.2f} (lower is better)"),),
     needs=frozenset({Need.FEATURES, Need.LOGITS}),
     from_statistics=brightness_gap,

@@ -12,7 +12,7 @@ from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.errors import DamagedError, StoreError
 from remuda.methods import build_method, linked_cells
-from remuda.runs.population import held_out, load_population, short_names
+from remuda.runs.population import held_out, load_population
 from remuda.runs.store import RunFolder
 from tests.populations import points_run
 
@@ -89,7 +89,7 @@ def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
         ),
     ],
 )
-def test_acquaintance_goes_through_others(overrides: list[str], met: list[set[int]]) -> None:
+def test_cells_are_linked_through_others(overrides: list[str], met: list[set[int]]) -> None:
     config = load_config("quickstart", overrides)
     found = linked_cells(build_method(config), config.cells, rounds=1)
     assert [found[cell] for cell in range(config.cells)] == met
@@ -135,9 +135,3 @@ def test_a_checkpoint_of_another_configuration_is_told(alone: Path, tmp_path: Pa
     config.write_text(config.read_text().replace("batch_norm: true", "batch_norm: false"))
     with pytest.raises(DamagedError, match="cell 0 does not fit the run's configuration"):
         load_population(path)
-
-
-def test_names_are_as_short_as_they_can_be() -> None:
-    assert short_names([Path("runs/a"), Path("runs/b")]) == ["a", "b"]
-    assert short_names([Path("x/a"), Path("y/a")]) == ["x/a", "y/a"]
-    assert short_names([Path("runs/a")]) == ["a"]

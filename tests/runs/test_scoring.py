@@ -40,8 +40,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept(run: Path) -> dict[str, object]:
-    scores: dict[str, object] = json.loads((run / "result.json").read_text())["scores"]
-    return scores
+    found: dict[str, object] = json.loads((run / "result.json").read_text())["scores"]
+    return found
 
 
 def test_a_run_scored_again_gives_the_figures_it_ended_with(digits: Path) -> None:

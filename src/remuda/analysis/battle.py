@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.data import Dataset
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics.gam import (
     TOLERANCE,
@@ -140,7 +139,7 @@ def fight(
         progress(f"{names[maker_run]}: samples of generator {maker.cell}")
         made = populations[maker_run].draw(maker, samples, seed, "gam-noise")
         for row, (judge_run, judge) in enumerate(everyone):
-            seen = translated(made, populations[maker_run].dataset, populations[judge_run].dataset)
+            seen = rescaled(made, populations[maker_run], populations[judge_run])
             shares[row, column] = share_called_real(judge.discriminator, seen)
     progress("real items")
     real, what = held_out(populations[0].dataset, populations[0].config.data)
@@ -149,7 +148,7 @@ def fight(
         1
         - share_called_real(
             judge.discriminator,
-            translated(real, populations[0].dataset, populations[place].dataset),
+            rescaled(real, populations[0], populations[place]),
         )
         for place, judge in everyone
     )
@@ -228,11 +227,11 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
     return populations
 
 
-def translated(items: Tensor, source: Dataset, target: Dataset) -> Tensor:
-    """Items scaled as one data set is, as another's networks expect them.
+def rescaled(items: Tensor, source: Population, target: Population) -> Tensor:
+    """Items scaled as one run's data are, scaled as another run's networks expect them.
 
     Points are scaled by their range, which differs between subsets of the same data.
     """
-    if source.scaling == target.scaling:
+    if source.dataset.scaling == target.dataset.scaling:
         return items
-    return target.scaling.to_scaled(source.scaling.to_raw(items))
+    return target.dataset.scaling.to_scaled(source.dataset.scaling.to_raw(items))

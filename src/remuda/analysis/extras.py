@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from remuda.errors import RemudaError
 
 
-def require(package: str, purpose: str) -> None:
+def require(module: str, purpose: str, package: str = "") -> None:
     """Say how to install a package of the extra `plots` where it is missing."""
-    if find_spec(package) is None:
+    if find_spec(module) is None:
         raise RemudaError(
-            f"{purpose} need {package}, which is not installed; "
+            f"{purpose} need {package or module}, which is not installed; "
             "install it with: pip install 'remuda[plots]'"
         )

@@ -11,8 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.config import Config
-from remuda.data import load_dataset
 from remuda.errors import ConfigError
 from remuda.metrics import evenly_spaced
 from remuda.metrics.ais import (
@@ -23,9 +21,7 @@ from remuda.metrics.ais import (
     with_prior,
 )
 from remuda.runs.ensemble import Ensemble, load
-from remuda.runs.population import held_out
-from remuda.runs.prepare import with_data_dir
-from remuda.runs.store import RunFolder
+from remuda.runs.population import held_out, run_data
 from remuda.streams import tensor_stream
 
 # Chains that move as one batch: enough to keep a core busy, few enough for convolutions' memory.
@@ -79,8 +75,8 @@ class Estimate:
         data_dir: Path | None = None,
     ) -> None:
         self._ensemble = load(path)
-        config = with_data_dir(RunFolder.open(path).config(), data_dir)
-        self._items, self._what = _examples(config, examples)
+        items, self._what = held_out(*run_data(path, data_dir))
+        self._items = items[evenly_spaced(len(items), examples)]
         self._simulated = simulated
         self._settings = settings
         self._seed = seed
@@ -140,11 +136,6 @@ class Estimate:
     def _chunks(self, count: int) -> list[range]:
         size = max(1, _ROWS // self._settings.chains)
         return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _examples(config: Config, count: int) -> tuple[Tensor, str]:
-    items, what = held_out(load_dataset(config.data), config.data)
-    return items[evenly_spaced(len(items), count)], what
 
 
 def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
+from remuda.analysis.extras import require
 from remuda.analysis.figures import Panel, overlay, scatters
-from remuda.data import Dataset, load_dataset
+from remuda.analysis.naming import short_names
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics import evenly_spaced, mode_coverage
 from remuda.metrics.coverage import REACH
 from remuda.runs.ensemble import Ensemble, load
-from remuda.runs.population import short_names
-from remuda.runs.prepare import with_data_dir
-from remuda.runs.store import RunFolder
+from remuda.runs.population import run_data
 
 Array = npt.NDArray[np.float32]
-# t-SNE of thousands of pixels looks at these many principal components, as is customary.
+# Of images, t-SNE sees this many principal components of the pixels, as is customary.
 _COMPONENTS = 50
 
 
@@ -28,26 +28,30 @@ def picture(
 ) -> tuple[bytes, str]:
     """A PNG of the data and `count` samples of every run, and what it shows."""
     ensembles = [load(path) for path in paths]
-    dataset = load_dataset(with_data_dir(RunFolder.open(paths[0]).config(), data_dir).data)
+    dataset, _ = run_data(paths[0], data_dir)
     for path, ensemble in zip(paths, ensembles, strict=True):
         if ensemble.shape != dataset.shape:
             raise ConfigError(
                 f"{path}: its items are {shape_text(ensemble.shape)} and those of {paths[0]} "
                 f"{shape_text(dataset.shape)}; allowed: runs on items of one shape"
             )
-    made = dict(zip(short_names(list(paths)), ensembles, strict=True))
+    named = dict(zip(short_names(list(paths)), ensembles, strict=True))
+    real: Array = dataset.scaling.to_raw(dataset.items).numpy()
     if dataset.shape == (2,):
-        return _plane(dataset, made, count, seed), "the points themselves, for they are 2-D"
-    real = _raw(dataset)[evenly_spaced(len(dataset), count).numpy()]
-    samples = {name: one.sample(count, seed) for name, one in made.items()}
-    embedded = embed([real, *samples.values()], seed)
+        modes = None if dataset.modes is None else (dataset.modes.centres, dataset.modes.spread)
+        first = Panel(f"{dataset.name}, {len(dataset)} points", real)
+        return _plane(first, modes, named, count, seed), "the points themselves, as they are 2-D"
+    samples = {name: one.sample(count, seed) for name, one in named.items()}
+    chosen = real[evenly_spaced(len(real), count).numpy()]
+    data, *embedded = embed([chosen, *samples.values()], seed)
     title = f"t-SNE of {dataset.name} and of samples"
-    named = dict(zip(samples, embedded[1:], strict=True))
-    return overlay(embedded[0], named, title), f"t-SNE of {count} samples each"
+    places = dict(zip(samples, embedded, strict=True))
+    return overlay(data, places, title), f"t-SNE of {count} samples each"
 
 
 def embed(sets: Sequence[Array], seed: int) -> list[npt.NDArray[np.float64]]:
     """All sets in one plane, near where they are alike."""
+    require("sklearn", "t-SNE plots", "scikit-learn")
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -60,23 +64,24 @@ def embed(sets: Sequence[Array], seed: int) -> list[npt.NDArray[np.float64]]:
     return np.split(places.astype(np.float64), np.cumsum([len(one) for one in sets])[:-1])
 
 
-def _plane(dataset: Dataset, made: Mapping[str, Ensemble], count: int, seed: int) -> bytes:
-    known = dataset.modes
-    panels = [Panel(f"{dataset.name}, {len(dataset)} points", _raw(dataset))]
-    for name, ensemble in made.items():
-        points, note = ensemble.sample(count, seed), ""
-        if known is not None:
-            drawn = ensemble.rescale(ensemble.draw(count, seed))
-            found = mode_coverage(drawn, known.centres, known.spread)
+def _plane(
+    data: Panel,
+    modes: tuple[Tensor, float] | None,
+    ensembles: Mapping[str, Ensemble],
+    count: int,
+    seed: int,
+) -> bytes:
+    """The data and every run's samples side by side; `modes` are their centres and spread."""
+    panels = [data]
+    for name, ensemble in ensembles.items():
+        note = ""
+        if modes is not None:
+            found = mode_coverage(ensemble.rescale(ensemble.draw(count, seed)), *modes)
             note = (
                 f"{found.covered} of {found.modes} modes covered, {found.quality:.0%} high quality"
             )
-        panels.append(Panel(name, points, note))
-    if known is None:
+        panels.append(Panel(name, ensemble.sample(count, seed), note))
+    if modes is None:
         return scatters(panels, None, 0.0)
-    return scatters(panels, known.centres.numpy(), REACH * known.spread)
-
-
-def _raw(dataset: Dataset) -> Array:
-    """Items in their own units, as `Ensemble.sample` gives them."""
-    return dataset.scaling.to_raw(dataset.items).numpy()
+    centres, spread = modes
+    return scatters(panels, centres.numpy(), REACH * spread)

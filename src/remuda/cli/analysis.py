@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from remuda.cli.options import DataDir, Seed
 from remuda.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from remuda.analysis.battle import Battle
-    from remuda.metrics import Scores
+    from remuda.runs.scoring import Scores
 
 BLIND = 0.5  # share of real items taken for made from which a judge is named
 
 app = typer.Typer()
 
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]
+Seed = Annotated[int, typer.Option(min=0, help="same seed, same samples")]
+DataDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
+]
 Output = Annotated[Path, typer.Option("-o", "--output", help="where the .png goes")]
 
 
@@ -49,10 +53,10 @@ def gam(
     output: Output = Path("battle.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Let the GANs of two or more runs judge each other (GAM, GAM-II).
+    """Let the GANs of two or more runs judge each other (GAM and GAM-II); higher is better.
 
     A generator's score is the share of its samples that discriminators which it never trained
-    against take for real; higher is better.
+    against take for real.
     """
     from remuda.config import suggest
 
@@ -163,7 +167,7 @@ def ais(
     seed: Seed = 0,
     data_dir: DataDir = None,
 ) -> None:
-    """Estimate the log-likelihood of held-out data (AIS), in nats.
+    """Estimate how likely a run's generators make held-out data (AIS), in nats.
 
     A lower bound in expectation. The BDMC gap, measured on data that the model made itself, says
     how loose it may be.
@@ -205,10 +209,7 @@ def tsne(
     output: Output = Path("tsne.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Draw data and samples of finished runs in one plane (t-SNE).
-
-    Two-dimensional points are drawn as they are.
-    """
+    """Draw data and samples of finished runs into one plane (t-SNE; 2-D points as they are)."""
     check_png(output)
     from rich.console import Console
 
@@ -222,7 +223,7 @@ def tsne(
 
 @app.command()
 def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
-    """Draw discriminator costs on training and held-out data.
+    """Draw discriminator costs on training and held-out data, and the spread between them.
 
     A spread that shrinks with more members says that they know less of their data by heart.
     """
@@ -231,7 +232,7 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
 
     from remuda.analysis.curves import read_costs
     from remuda.analysis.figures import Curve, learning_curves
-    from remuda.runs.population import short_names
+    from remuda.analysis.naming import short_names
 
     found = [read_costs(path) for path in paths]
     names = short_names(paths)
@@ -295,6 +296,10 @@ def draw_classes(run: Path, scores: Scores, output: Path) -> None:
 
 
 def check_png(output: Path) -> None:
+    """Before the work begins: only .png files can be written, and only with matplotlib."""
+    from remuda.analysis.extras import require
+
+    require("matplotlib", "figures")
     if output.suffix != ".png":
         raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png")
 

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from remuda.cli.tables import NARROW, workers_line, workers_table
+from remuda.config import METRICS
 from remuda.errors import shape_text
 from remuda.methods import Mixture, RoundReport
-from remuda.metrics import METRICS
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Liveness, WorkerStatus
 from remuda.runs.alarms import Alarm

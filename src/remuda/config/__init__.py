@@ -29,14 +29,14 @@ from remuda.config.objectives import OBJECTIVES, PENALTIES, ObjectiveFacts, Pena
 from remuda.config.render import render
 from remuda.config.root import Config
 from remuda.config.run import DeviceSettings
-from remuda.config.score import RANKING_METRICS, ScoreSettings
+from remuda.config.score import METRICS, MetricFacts, ScoreSettings
 from remuda.config.training import TrainingSettings
 
 __all__ = [
     "DEFAULT_PRESET",
+    "METRICS",
     "OBJECTIVES",
     "PENALTIES",
-    "RANKING_METRICS",
     "AnyNetwork",
     "CellularSettings",
     "ClassDcganSettings",
@@ -49,6 +49,7 @@ __all__ = [
     "GranSettings",
     "IndependentSettings",
     "MethodSettings",
+    "MetricFacts",
     "MlpSettings",
     "NetworkSettings",
     "ObjectiveFacts",

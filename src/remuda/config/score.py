@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from remuda.config.base import OneOf, Settings
 
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """What can be said about a metric without computing it."""
+
+    title: str
+    higher_is_better: bool = False
+
+
 # Open: `score.metric` accepts every name in here; `remuda.metrics` computes them.
-RANKING_METRICS = ["fid", "fid_logits", "is", "tvd"]
+METRICS: dict[str, MetricFacts] = {
+    "fid": MetricFacts("FID"),
+    "fid_logits": MetricFacts("FID-logits"),
+    "is": MetricFacts("IS", higher_is_better=True),
+    "tvd": MetricFacts("TVD"),
+}
 
 
 class ScoreSettings(Settings):
@@ -20,7 +35,7 @@ class ScoreSettings(Settings):
         description="network whose features are scored: digits (any 28x28 grey images), cifar "
         "(any 32x32 colour images), none, or auto (digits for digits and mnist, cifar for cifar10)",
     )
-    metric: Annotated[str, OneOf(lambda: RANKING_METRICS)] = Field(
+    metric: Annotated[str, OneOf(lambda: METRICS)] = Field(
         "fid", description="metric that ranks mixtures during and after training"
     )
     samples: int = Field(1000, ge=2, description="images per generator and round")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from remuda.config import METRICS as RANKING
+from remuda.config import MetricFacts
 from remuda.metrics.collapse import classes_covered
 from remuda.metrics.metric import Comparison, Metric, Need
 from remuda.metrics.statistics import SampleStatistics
@@ -31,7 +33,7 @@ def _accuracy(found: Comparison) -> dict[str, float]:
 
 TVD = Metric(
     name="tvd",
-    title="TVD",
+    facts=RANKING["tvd"],
     rows=(
         ("TVD", "{tvd:.4f}"),
         ("classes covered", "{classes_covered:.0f} of {classes}"),
@@ -45,10 +47,9 @@ TVD = Metric(
 )
 ACCURACY = Metric(
     name="accuracy",
-    title="accuracy",
+    facts=MetricFacts("accuracy", higher_is_better=True),
     rows=(("class accuracy", "{accuracy:.3f}"),),
     needs=frozenset({Need.FEATURES, Need.LOGITS, Need.LABELS}),
-    higher_is_better=True,
     from_features=_accuracy,
     default="always",
 )

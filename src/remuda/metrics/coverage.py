@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from remuda.config import MetricFacts
 from remuda.errors import ConfigError
 from remuda.metrics.metric import Metric, Need, PointComparison
 
@@ -92,7 +93,7 @@ def _figures(found: PointComparison) -> dict[str, float]:
 
 MODES = Metric(
     name="modes",
-    title="modes",
+    facts=MetricFacts("modes", higher_is_better=True),
     rows=(
         ("modes hit", "{modes_hit} of {modes}"),
         ("modes covered", f"{{modes_covered}} of {{modes}}, at {COVERED:g} of their share or more"),
@@ -102,7 +103,6 @@ MODES = Metric(
     ),
     values=("modes_hit", "modes_covered", "high_quality", "mode_kl"),
     needs=frozenset({Need.MODES}),
-    higher_is_better=True,
     from_points=_figures,
     default="always",
 )

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from remuda.config import METRICS as RANKING
 from remuda.errors import ConfigError
 from remuda.metrics.metric import Metric, Need
 from remuda.metrics.statistics import SampleStatistics
@@ -61,7 +62,7 @@ def _root(covariance: torch.Tensor) -> torch.Tensor:
 
 FID = Metric(
     name="fid",
-    title="FID",
+    facts=RANKING["fid"],
     rows=(("FID", "{fid:.3f}"),),
     needs=frozenset({Need.FEATURES}),
     from_statistics=fid,
@@ -69,7 +70,7 @@ FID = Metric(
 )
 FID_LOGITS = Metric(
     name="fid_logits",
-    title="FID-logits",
+    facts=RANKING["fid_logits"],
     rows=(("FID (logits)", "{fid_logits:.3f}"),),
     needs=frozenset({Need.FEATURES, Need.LOGITS}),
     from_statistics=fid_logits,

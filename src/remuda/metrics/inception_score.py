@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from remuda.config import METRICS as RANKING
 from remuda.errors import ConfigError
 from remuda.metrics.metric import Comparison, Metric, Need
 from remuda.metrics.statistics import SampleStatistics, mean_predictions
@@ -43,11 +44,10 @@ def _over_splits(found: Comparison) -> dict[str, float]:
 
 INCEPTION_SCORE = Metric(
     name="is",
-    title="IS",
+    facts=RANKING["is"],
     rows=(("inception score", "{is:.3f} ± {is_std:.3f}"),),
     values=("is", "is_std"),
     needs=frozenset({Need.FEATURES, Need.LOGITS}),
-    higher_is_better=True,
     from_statistics=lambda _real, fake: inception_score(fake),
     from_features=_over_splits,
     default="always",

@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from remuda.config import MetricFacts
 from remuda.metrics.extractors import Features
 from remuda.metrics.statistics import SampleStatistics
 
@@ -56,16 +57,23 @@ class Metric:
     """
 
     name: str  # as in `remuda score RUN NAME` and `score.metric`
-    title: str  # in the live view
+    facts: MetricFacts  # title and direction; those of metrics that can rank are in `config`
     rows: tuple[tuple[str, str], ...]  # label and format of the lines it prints
     needs: frozenset[Need]
     values: tuple[str, ...] = ()  # names of its figures in `Scores.values`; () is just its own name
-    higher_is_better: bool = False
     whole_sets: bool = False  # needs the features of every real image, not only their statistics
     default: Literal["always", "without logits", "on request"] = "on request"
     from_statistics: Callable[[SampleStatistics, SampleStatistics], float] | None = None
     from_features: Callable[[Comparison], dict[str, float]] | None = None
     from_points: Callable[[PointComparison], dict[str, float]] | None = None
+
+    @property
+    def title(self) -> str:
+        return self.facts.title
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.facts.higher_is_better
 
     @property
     def value_names(self) -> tuple[str, ...]:

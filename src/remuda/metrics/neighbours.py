@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from remuda.config import MetricFacts
 from remuda.errors import ConfigError
 from remuda.metrics.extractors import Features
 from remuda.metrics.metric import Comparison, Metric, Need
@@ -161,7 +162,7 @@ def _some(features: Features | None) -> Tensor:
 
 KID = Metric(
     name="kid",
-    title="KID",
+    facts=MetricFacts("KID"),
     rows=(("KID", "{kid:.5f} ± {kid_std:.5f}"),),
     values=("kid", "kid_std"),
     needs=frozenset({Need.FEATURES}),
@@ -171,21 +172,19 @@ KID = Metric(
 )
 PRECISION_RECALL = Metric(
     name="pr",
-    title="precision and recall",
+    facts=MetricFacts("precision and recall", higher_is_better=True),
     rows=(("precision", "{precision:.3f}"), ("recall", "{recall:.3f}")),
     values=("precision", "recall"),
     needs=frozenset({Need.FEATURES}),
-    higher_is_better=True,
     whole_sets=True,
     from_features=_precision_recall,
 )
 DENSITY_COVERAGE = Metric(
     name="dc",
-    title="density and coverage",
+    facts=MetricFacts("density and coverage", higher_is_better=True),
     rows=(("density", "{density:.3f}"), ("coverage", "{coverage:.3f}")),
     values=("density", "coverage"),
     needs=frozenset({Need.FEATURES}),
-    higher_is_better=True,
     whole_sets=True,
     from_features=_density_coverage,
 )

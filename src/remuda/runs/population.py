@@ -1,8 +1,7 @@
-"""The GANs of a run as its last checkpoint holds them, ready to be asked."""
+"""The GANs of a run as its last checkpoint holds them: both networks, and whom they met."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +47,10 @@ class Population:
     dataset: Dataset
     round: int
     members: tuple[Member, ...]
-    is_isolated: bool  # whether no cell ever had to do with another: GANs trained alone
+    is_isolated: bool  # no cell ever exchanged anything with another: GANs trained alone
 
     def draw(self, member: Member, count: int, seed: int, purpose: str) -> Tensor:
-        """Samples of one member, from a stream that no other member shares."""
+        """Samples of one member, from a random stream of its own."""
         return member.draw(count, tensor_stream(seed, member.cell, self.round, purpose))
 
 
@@ -59,13 +58,13 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     """The population in the last complete checkpoint of a run, finished or not."""
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
-    # Judged on the processor, wherever it was trained.
+    # Analysed on the CPU, wherever it was trained.
     config = config.model_copy(update={"devices": DeviceSettings()})
     checkpoints = folder.checkpoints()
     if not checkpoints:
         raise StoreError(
-            f"{path}: has no complete checkpoint, so there is no population to ask yet; "
-            f"`remuda resume {path}` trains on"
+            f"{path}: has no complete checkpoint, so there is no population yet; "
+            f"`remuda resume {path}` continues it"
         )
     if config.network.num_classes:
         raise ConfigError(
@@ -101,8 +100,14 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     return Population(path, config, dataset, checkpoints[-1].round, tuple(members), isolated)
 
 
+def run_data(path: Path, data_dir: Path | None = None) -> tuple[Dataset, DataSettings]:
+    """The data of a run and their settings, looked for in `data_dir` where that is given."""
+    settings = with_data_dir(RunFolder.open(path).config(), data_dir).data
+    return load_dataset(settings), settings
+
+
 def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
-    """Items that nobody trained on where there are any, and what they are."""
+    """Items that no cell trained on where there are any, and what they are."""
     if dataset.validation is not None:
         return dataset.validation, f"held-out items of {dataset.name}"
     if settings.source in NAMED and settings.split == "train":
@@ -113,14 +118,6 @@ def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
         except DataError:
             pass  # a data set without a test split, or its files are not here
     return dataset.items, f"training items of {dataset.name} (none are held out)"
-
-
-def short_names(paths: list[Path]) -> list[str]:
-    """What to call runs in tables: their folders' names, or as much of the paths as tells apart."""
-    if len({path.name for path in paths}) == len(paths):
-        return [path.name for path in paths]
-    common = os.path.commonpath([path.absolute() for path in paths])
-    return [os.path.relpath(path.absolute(), common) for path in paths]
 
 
 def _known_as(name: str, path: Path) -> str:
