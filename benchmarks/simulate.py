@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import dataclasses
 import heapq
 import itertools
 import multiprocessing
@@ -63,7 +64,7 @@ SPARES = 2  # adopt the cells of the two that are lost
 
 @dataclass(frozen=True)
 class Fault:
-    """A worker that ends, or only stops answering, so long after an term began."""
+    """A worker that ends, or only stops answering, this long after a term began."""
 
     term: int
     worker: int
@@ -147,7 +148,7 @@ class Crew(threading.Thread):
         self._config, self._plan, self._folder = config, plan, folder
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._entries = 0
-        self._report = _report().to_json()  # stands for all
+        self._report = _report()  # stands for all
 
     def run(self) -> None:
         for worker in self.workers.values():
@@ -244,7 +245,7 @@ class Crew(threading.Thread):
         round, cell, settings = worker.round, worker.cell, self._config
         if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):
             self._save(worker, round, cell)
-        report = {**self._report, "cell": cell, "round": round}
+        report = dataclasses.replace(self._report, cell=cell, round=round)
         self._say(worker, Done(term=term, report=report))
         worker.done += 1
         worker.training = False
@@ -348,7 +349,7 @@ class SimulatedMaster(MasterComm):
         message = decode(content)
         self.notes.taken[type(message).__name__] += 1
         if isinstance(message, Done):
-            key, now = (message.term, message.report["round"]), self._probe()
+            key, now = (message.term, message.report.round), self._probe()
             self.notes.first_report.setdefault(key, now)
             self.notes.last_report[key] = now
         return message

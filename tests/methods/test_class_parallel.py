@@ -287,16 +287,14 @@ def test_a_score_that_is_no_number_loses() -> None:
 # ---------------------------------------------------------------------------- engines and scores
 
 
-@pytest.mark.parametrize(("cores", "engine"), [(1, "LocalMaster"), (4, "ProcessMaster")])
+@pytest.mark.parametrize(("cores", "engine"), [(1, "local"), (4, "process")])
 def test_the_engine_counts_the_cells_that_the_data_make(
     cores: int, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A grid of one cell in the settings says nothing: there will be a cell per label."""
-    for name in ("LocalMaster", "ProcessMaster"):
-        monkeypatch.setattr(engines, name, lambda *_, name=name: name)
-    monkeypatch.setattr(engines, "make_shared_folder", lambda _: tmp_path)
+    for name in ("local", "process"):
+        monkeypatch.setitem(engines.ENGINES, name, lambda *_, name=name: name)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run = Run.prepare(tiny_config(method=ALONE, grid="1x1"), unequal(8, 8, 8))
     started: object = Engine("auto").start(run, RunFolder(tmp_path))
     assert started == engine

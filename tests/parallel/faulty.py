@@ -1,25 +1,24 @@
-"""Workers that meet a fault at a named point: targets for the process engine of the tests.
+"""Workers that meet faults at named points: targets for the process engine of the tests.
 
-None of this is known to the program: a test's engine starts these in place of `work`, and they
-patch their own process before they do.
+None of this is known to the program: a test's engine starts these in place of real workers, and
+they patch their own process before they become one.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.data import share_dataset
 from remuda.parallel.engines import Engine
-from remuda.parallel.protocol import Timeouts
+from remuda.parallel.messages import Configure
 from remuda.parallel.shared_memory import make_shared_folder
+from remuda.parallel.starting import configure, work_in_process
 from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.process import ProcessMaster
-from remuda.parallel.worker import work
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests.faults import after, before
@@ -29,46 +28,32 @@ ROUND = 2
 
 @dataclass(frozen=True)
 class FaultyEngine(Engine):
-    """A process engine whose workers meet a fault, each once in the run."""
+    """A process engine on which each of these faults happens once, to one of its workers."""
 
-    fault: str = ""
-    victims: int = 1
+    faults: tuple[str, ...] = ()
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
         shared = make_shared_folder(0)
         share_dataset(run.dataset, shared)
-        arguments = (
-            run.config.model_dump_json(),
-            str(folder.path),
-            str(shared),
-            self.timeouts,
-            self.fault,
-            str(folder.path.parent / "met"),
-            self.victims,
-        )
-        return ProcessMaster(faulty_work, arguments, shared, self.workers or 2)
+        configured = configure(run, folder, str(shared), self.timeouts)
+        met = folder.path.parent / "met"
+        return ProcessMaster(faulty_work, (configured, self.faults, met), shared, self.workers or 2)
 
 
 def faulty_work(
-    comm: WorkerComm,
-    config: str,
-    folder: str,
-    data: str,
-    timeouts: Timeouts,
-    fault: str,
-    met: str,
-    victims: int,
+    comm: WorkerComm, configured: Configure, faults: tuple[str, ...], met: Path
 ) -> None:
-    FAULTS[fault](Once(Path(met), victims))
-    work(comm, config, folder, data, timeouts)
+    for fault in faults:
+        FAULTS[fault](Once(met / fault))
+    work_in_process(comm, configured)
 
 
 class Once:
-    """Lets so many workers of a run through, each once: files are the memory that survives."""
+    """Lets this many workers of a run through, each once: files are the memory that survives."""
 
-    def __init__(self, folder: Path, victims: int) -> None:
+    def __init__(self, folder: Path, victims: int = 1) -> None:
         self._folder, self._victims, self._mine = folder, victims, False
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> bool:
         if self._mine:
@@ -102,7 +87,7 @@ def _killed_while_training(once: Once) -> None:
 
 
 def _killed_while_publishing(once: Once) -> None:
-    """Half of a parcel is in shared memory under its passing name."""
+    """Half of a parcel is in shared memory under its temporary name."""
 
     def link(part: Path, _target: Path) -> None:
         if f"-round-{ROUND}" in str(part) and once():
@@ -122,17 +107,6 @@ def _killed_while_writing_a_checkpoint(once: Once) -> None:
     before(os, "fsync", tear)
 
 
-def _killed_after_its_last_round(once: Once) -> None:
-    from remuda.parallel.messages import Finished
-    from remuda.parallel.transports.process import ProcessWorker
-
-    def sent(_line: object, message: object) -> None:
-        if isinstance(message, Finished) and once():
-            die()
-
-    before(ProcessWorker, "send", sent)
-
-
 def _hung(once: Once) -> None:
     """Stopped as a whole: neither trains nor answers."""
     from remuda.gan.cell import Cell
@@ -144,47 +118,27 @@ def _hung(once: Once) -> None:
     after(Cell, "train", trained)
 
 
-def _raises(once: Once) -> None:
-    from remuda.gan.cell import Cell
+def _talks_nonsense(once: Once) -> None:
+    """A well-formed report about a round that nobody is in."""
+    from remuda.parallel.messages import Done, Message
+    from remuda.parallel.transports.process import ProcessWorker
 
-    def training(*_: object) -> None:
-        if once():
-            raise RuntimeError("a cosmic ray")
+    real = ProcessWorker.send
 
-    before(Cell, "train", training)
+    def send(comm: ProcessWorker, message: Message) -> None:
+        if isinstance(message, Done) and once():
+            wrong = message.encode().replace(b'"round":', b'"round":1')
+            comm._pipe.send_bytes(wrong)
+        else:
+            real(comm, message)
 
-
-def _always_raises(_once: Once) -> None:
-    from remuda.gan.cell import Cell
-
-    def training(cell: Cell, *_: object) -> None:
-        if cell.index == 0 and cell.round == ROUND:
-            raise RuntimeError("a real bug")
-
-    before(Cell, "train", training)
-
-
-def _slow(once: Once) -> None:
-    from remuda.gan.cell import Cell
-
-    slow = once()
-    before(Cell, "train", lambda *_: time.sleep(0.5) if slow else None)
-
-
-def _late(once: Once) -> None:
-    """Still starting when the others have long been waiting."""
-    if once():
-        time.sleep(5)
+    ProcessWorker.send = send  # type: ignore[method-assign]
 
 
 FAULTS: dict[str, Callable[[Once], None]] = {
     "killed while training": _killed_while_training,
     "killed while publishing": _killed_while_publishing,
     "killed while writing a checkpoint": _killed_while_writing_a_checkpoint,
-    "killed after its last round": _killed_after_its_last_round,
     "hung": _hung,
-    "raises": _raises,
-    "always raises": _always_raises,
-    "slow": _slow,
-    "late": _late,
+    "talks nonsense": _talks_nonsense,
 }

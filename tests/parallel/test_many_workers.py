@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.simulate import Fault, Plan, simulate, simulated_config
-from remuda.parallel import master
+from remuda.parallel import master_state, roster
 from remuda.parallel.protocol import Timeouts
 from remuda.runs import outcome
 from remuda.runs.store import RunFolder
@@ -26,13 +26,13 @@ def _few_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _count(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     """How often the master calls one of its functions."""
-    calls, real = [0], getattr(master, name)
+    calls, real = [0], getattr(roster, name)
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(master, name, counted)
+    monkeypatch.setattr(roster, name, counted)
     return calls
 
 
@@ -62,7 +62,7 @@ def test_the_masters_work_per_heartbeat_grows_only_with_the_workers(
     judged, start = _count(monkeypatch, "liveness_of"), time.monotonic()
     config = simulated_config(grid, ROUNDS, tmp_path)
     notes = simulate(config, Plan(0.2), BEAT, config.cells)
-    looks = (time.monotonic() - start) / master.WATCH_SECONDS
+    looks = (time.monotonic() - start) / master_state.WATCH_SECONDS
     cells, beats = config.cells, len(notes.heartbeats)
     assert cells * (beats - 1) < notes.sent["GetStatus"] <= cells * beats
     assert notes.taken["Status"] <= notes.answered <= notes.sent["GetStatus"]
@@ -73,7 +73,10 @@ def test_the_masters_work_per_heartbeat_grows_only_with_the_workers(
 
 
 def test_a_lost_node_takes_many_workers_and_not_the_run(tmp_path: Path) -> None:
-    config, node = simulated_config("10x10", ROUNDS, tmp_path), range(1, 2 * master.MOST_LOSSES)
+    config, node = (
+        simulated_config("10x10", ROUNDS, tmp_path),
+        range(1, 2 * master_state.MOST_LOSSES),
+    )
     faults = [Fault(term=1, worker=worker, after=0.05, kind="killed") for worker in node]
     notes = simulate(config, Plan(0.15, faults=faults), BEAT, config.cells)
     last = notes.placements[max(notes.placements)]
@@ -84,7 +87,7 @@ def test_a_lost_node_takes_many_workers_and_not_the_run(tmp_path: Path) -> None:
 def test_where_nobody_is_left_and_nobody_can_be_started_the_run_says_so(tmp_path: Path) -> None:
     config = simulated_config("2x2", ROUNDS, tmp_path)
     faults = [Fault(term=1, worker=1 + cell, after=0.05, kind="killed") for cell in range(4)]
-    with pytest.raises(master.WorkerError, match="no worker could be started"):
+    with pytest.raises(master_state.WorkerError, match="no worker could be started"):
         simulate(config, Plan(1.0, faults=faults), BEAT, config.cells)
 
 

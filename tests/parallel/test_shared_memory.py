@@ -7,11 +7,16 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from remuda.parallel import shared_memory as folders
 from remuda.parallel.shared_memory import (
+    clear_stale,
     clear_stale_segments,
     join_shared_folder,
     leave_shared_folder,
+    make_shared_folder,
+    remove_shared_folder,
 )
 
 
@@ -53,3 +58,30 @@ def test_whoever_leaves_a_folder_last_removes_it() -> None:
     assert folder.exists()
     os.waitpid(child, 0)
     assert not folder.exists()
+
+
+def test_folders_of_living_masters_are_not_stale_and_those_of_dead_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    alive = make_shared_folder(2**60)  # no memory has this much room: it is on disk
+    assert alive.parent == tmp_path
+    dead = tmp_path / "remuda-1-dead"
+    dead.mkdir()
+    (dead / "alive").touch()
+    clear_stale(tmp_path)
+    assert alive.exists()
+    assert not dead.exists()
+    remove_shared_folder(alive)
+    assert not alive.exists()
+
+
+def test_without_a_folder_in_memory_the_disk_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "no-such-folder")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    made = make_shared_folder(0)
+    assert made.parent == tmp_path
+    remove_shared_folder(made)

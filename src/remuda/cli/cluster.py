@@ -16,7 +16,7 @@ from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
     from remuda.config import Config
-    from remuda.parallel.transports.mpi import Session
+    from remuda.parallel.transports.mpi_thread import Session
 
 app = typer.Typer()
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-ENGINES = ("auto", "local", "process", "mpi")
 EngineName = Annotated[
     str,
     typer.Option(
@@ -155,11 +154,13 @@ def resume(
 
 def _check_engine(engine: str, workers: str) -> int | None:
     """The number of workers asked for; None for auto."""
-    if engine not in ENGINES:
+    from remuda.parallel.engines import engine_names
+
+    if engine not in engine_names():
         from remuda.config import suggest
 
-        hint = suggest(engine, ENGINES) or ";"
-        raise ConfigError(f"--engine={engine}: unknown{hint} allowed: {', '.join(ENGINES)}")
+        hint = suggest(engine, engine_names()) or ";"
+        raise ConfigError(f"--engine={engine}: unknown{hint} allowed: {', '.join(engine_names())}")
     if workers == "auto":
         return None
     if not workers.isdecimal() or int(workers) < 1:

@@ -1,7 +1,7 @@
 """Where parcels lie between being published and being read.
 
-A parcel belongs to an term, a cell and a round, and is never changed or replaced. After a loss a
-new term starts, and what a written-off worker may still publish in the old one is never read.
+A parcel belongs to a term, a cell and a round, and is never changed or replaced. After a loss a
+new term begins, and what a lost worker may still publish in the old one is never read.
 
 Synchronous readers ask for a round; asynchronous ones look into the cell's mailbox, in which the
 newest parcel wins.
@@ -18,17 +18,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.errors import StoreError
-from remuda.gan.parcels import Parcel, read_parcel
+from remuda.gan.parcels import Parcel, ParcelError, read_parcel
 
 _POLL_SECONDS = 0.002
 
 
 class CancelledError(Exception):
-    """A wait that was called off."""
+    """A wait that was cancelled."""
+
+
+class LostResultsError(Exception):
+    """A worker that should have sent its parcels did not."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__(f"worker {worker} did not send its results")
+        self.worker = worker
 
 
 class Exchange(ABC):
-    """Put, get, forget; every kind passes the same contract tests."""
+    """Put, get and forget parcels; all implementations pass the same contract tests."""
 
     @abstractmethod
     def put(self, term: int, parcel: Parcel) -> None:
@@ -38,15 +46,23 @@ class Exchange(ABC):
     def get(self, term: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
         """The parcels of these cells, in the order asked for; LookupError if one is missing.
 
-        With `part`, at least the tensors whose names start so.
+        With `part`, at least the tensors whose names start with it.
         """
 
     def gather(
         self, wanted: Mapping[int, Sequence[int]], term: int, round: int, part: str = ""
     ) -> dict[int, Parcel]:
-        """The parcels of these workers' cells, by cell, for a master that shares the exchange."""
-        cells = [cell for own in wanted.values() for cell in own]
-        return dict(zip(cells, self.get(term, cells, round, part), strict=True))
+        """The parcels of these workers' cells, by cell, for a master that shares the exchange.
+
+        LostResultsError where a worker has not published what it said it had.
+        """
+        found: dict[int, Parcel] = {}
+        for worker, cells in wanted.items():
+            try:
+                found.update(zip(cells, self.get(term, cells, round, part), strict=True))
+            except (LookupError, ParcelError):
+                raise LostResultsError(worker) from None
+        return found
 
     @abstractmethod
     def newest(self, term: int, cell: int) -> Parcel:
@@ -136,8 +152,8 @@ class MemoryExchange(Exchange):
 class FolderExchange(Exchange):
     """Files in a folder in shared memory, for processes.
 
-    A file is written under a passing name and linked into place, so a reader finds a whole one or
-    none, also when the writer is killed, and nothing that is published is ever overwritten. One
+    A file is written under a temporary name and linked into place, so a reader finds a whole one
+    or none, even when the writer is killed, and nothing that is published is ever overwritten. One
     process publishes a cell, round after round, so what it put last is the newest.
     """
 
@@ -177,7 +193,7 @@ class FolderExchange(Exchange):
 
     def forget(self, term: int, round: int) -> None:
         current = self._path(term, 0, 0).parent
-        for folder in self.path.glob("epoch-*"):
+        for folder in self.path.glob("term-*"):
             if int(folder.name.rpartition("-")[2]) < term:
                 shutil.rmtree(folder, ignore_errors=True)
         for path in current.glob("cell-*"):
@@ -185,7 +201,7 @@ class FolderExchange(Exchange):
                 path.unlink(missing_ok=True)
 
     def _path(self, term: int, cell: int, round: int) -> Path:
-        return self.path / f"epoch-{term}" / f"cell-{cell}-round-{round}"
+        return self.path / f"term-{term}" / f"cell-{cell}-round-{round}"
 
     def _mailbox(self, term: int, cell: int) -> Path:
-        return self.path / f"epoch-{term}" / f"newest-{cell}"
+        return self.path / f"term-{term}" / f"newest-{cell}"

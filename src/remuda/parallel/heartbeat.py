@@ -1,4 +1,4 @@
-"""The master's second thread: asks every worker how it is."""
+"""The master's second thread: asks every worker for its status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Heartbeat(threading.Thread):
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._comm = comm
-        self._alive = alive  # told at every beat that the master lives
+        self._alive = alive  # called at every beat, to show that the master lives
         self._interval = interval
         self._stopped = threading.Event()
         self._unanswered: dict[int, int] = {}  # questions, by worker
@@ -30,8 +30,8 @@ class Heartbeat(threading.Thread):
             number += 1
             self._alive()
             for worker in self._comm.workers():
-                # A busy master's workers are asked on, so that they know it lives; a stopped
-                # worker's line must never fill up and block us.
+                # Workers are asked even while the master is busy, so that they know it lives; the
+                # pipe of a worker that has stopped must never fill up and block us.
                 open_questions = self._unanswered.get(worker, 0)
                 if open_questions < MOST_QUESTIONS:
                     self._unanswered[worker] = open_questions + 1

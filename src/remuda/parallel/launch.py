@@ -1,7 +1,8 @@
-"""Who started this process: a launcher of several tasks, a batch system, or the user alone."""
+"""Who started this process, a launcher of several tasks or the user alone, and its cores."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,3 +37,10 @@ def allocated_tasks(environ: Mapping[str, str]) -> int | None:
     """How many tasks the batch system gave the whole job, if there is one."""
     tasks = environ.get("SLURM_NTASKS", "")
     return int(tasks) if tasks.isdecimal() else None
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,6 +1,6 @@
 """What master and workers say to each other: small, typed, checked on arrival.
 
-Messages travel as JSON of bounded size, whatever the engine, so that nothing executable crosses a
+Messages travel as JSON of bounded size on every engine, so that nothing executable crosses a
 process boundary. Tensors never travel here; parcels have a plane of their own.
 """
 
@@ -10,15 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from remuda.methods import RoundReport
 from remuda.parallel.protocol import State, Timeouts
 
 LARGEST = 16 * 2**20
 
 
 class Message(BaseModel):
-    """Base of all messages: unknown fields are refused."""
+    """Base of all messages: unknown fields are refused, and NaN and infinity survive."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     def encode(self) -> bytes:
         return self.model_dump_json().encode()
@@ -28,12 +29,12 @@ class Message(BaseModel):
 
 
 class Configure(Message):
-    """What is to be trained, where it is kept, and how long to wait for one another."""
+    """What a worker needs to take part in a run: the settings, its folder, its data."""
 
     kind: Literal["configure"] = "configure"
     config: str
     folder: str
-    data: str  # a name for the shared copy of the data on each host
+    data: str  # the folder of the shared data, or a name that each host makes one of
     fingerprint: str  # of the data
     size: int = 0  # of the data, in bytes
     timeouts: Timeouts
@@ -57,7 +58,7 @@ class GetStatus(Message):
 
 
 class Committed(Message):
-    """A round is complete everywhere: workers may run so much further ahead."""
+    """A round is complete everywhere: workers may start the round after the next."""
 
     kind: Literal["committed"] = "committed"
     term: int
@@ -93,12 +94,12 @@ class Stop(Message):
 
 
 class Hello(Message):
-    """A worker is up: the info's answer."""
+    """A worker is up: where it is, and what its host has."""
 
     kind: Literal["hello"] = "hello"
     host: str
     pid: int
-    cores: int
+    cores: int = Field(ge=1)
     memory: int
     devices: tuple[str, ...] = ()
 
@@ -132,7 +133,7 @@ class Done(Message):
 
     kind: Literal["done"] = "done"
     term: int
-    report: dict[str, Any]
+    report: RoundReport
 
 
 class Finished(Message):
@@ -173,7 +174,7 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyMessage)
 
 
 class MessageError(Exception):
-    """Bytes that are no message of ours."""
+    """Bytes that are not a valid message."""
 
 
 def decode(content: bytes) -> Message:

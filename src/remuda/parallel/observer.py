@@ -1,4 +1,4 @@
-"""Who wants to know what happens in a run."""
+"""The interface for following a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Told what happens in a run; the terminal view is one. This one watches in silence."""
+    """Is called as a run goes on; the terminal view is one. This one does nothing."""
 
     def started(self, run: Run, path: Path, round: int) -> None:
-        """Training starts, or goes on, after `round` rounds."""
+        """Training starts, or continues, after `round` rounds."""
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
         """A cell is at a batch of its round."""
@@ -30,7 +30,7 @@ class Observer:
         """All cells finished a round."""
 
     def watched(self, workers: Sequence[WorkerStatus]) -> None:
-        """What the master knows of its workers, every few seconds, and when one is lost."""
+        """What the master knows of its workers: every few seconds, and when one is lost."""
 
     def warned(self, message: str) -> None:
         """Something the user should know, though the run goes on."""

@@ -29,7 +29,7 @@ class Event(StrEnum):
     LAST_ROUND = "last round done"
 
 
-# Every pair that is not here is a mistake of the sender and refused.
+# Any other pair is a mistake of the sender and is refused.
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.INACTIVE, Event.RUN_TASK): State.PROCESSING,
     (State.PROCESSING, Event.LAST_ROUND): State.FINISHED,
@@ -58,7 +58,7 @@ def transition_table() -> str:
 
 
 class Liveness(StrEnum):
-    """What a heartbeat says of a worker."""
+    """What the heartbeat says of a worker."""
 
     WORKING = "working"
     DELAYED = "delayed"
@@ -71,11 +71,11 @@ class Timeouts:
 
     interval: float = 1.0  # between two questions
     delayed: float = 5.0  # without an answer: something is slow
-    dead: float = 60.0  # without an answer: the cells go to somebody else
+    dead: float = 60.0  # without an answer: the cells go to another worker
 
 
 def liveness_of(silence: float, timeouts: Timeouts, *, gone: bool = False) -> Liveness:
-    """The liveness on a worker that has been silent for so long; `gone`: its process ended."""
+    """The liveness of a worker after this many seconds of silence; `gone`: its process ended."""
     if gone or silence > timeouts.dead:
         return Liveness.DEAD
     return Liveness.DELAYED if silence > timeouts.delayed else Liveness.WORKING
@@ -112,15 +112,15 @@ class WorkerStatus:
 
 
 def must_fence(silence: float, timeouts: Timeouts) -> bool:
-    """Whether a worker that has not heard its master for so long must assume it was written off.
+    """Whether a worker that has heard nothing for this long must assume that it was written off.
 
-    Sooner than the master declares it dead, so that the two never work at the same time.
+    Sooner than the master declares it dead, so that a cell never has two workers.
     """
     return silence > 0.8 * timeouts.dead
 
 
 def may_restart(code: int, losses: int, restarts: int) -> bool:
-    """Whether a job that ended so, without a result, is started again.
+    """Whether a job that ended with this code, and without a result, is started again.
 
     2 and 3 are the exit codes of a user's mistake: the same would happen again.
     """
@@ -132,12 +132,23 @@ def may_restart(code: int, losses: int, restarts: int) -> bool:
 
 @dataclass(frozen=True)
 class HostInfo:
-    """What a worker says of the host it is on."""
+    """What a worker says of its host."""
 
     host: str
     cores: int
     memory: int = 0
     devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a run decides how it is carried."""
+
+    cells: int
+    rounds: int
+    checkpoint_every: int
+    threads: int
+    costs: Mapping[int, float]  # of every cell
 
 
 @dataclass(frozen=True)
@@ -149,10 +160,10 @@ class Capacity:
 
 
 def capacities(found: Mapping[int, HostInfo], threads: int) -> list[Capacity]:
-    """Workers by speed: where a host has fewer cores than its workers' threads, they share."""
-    crowds = Counter(info.host for info in found.values())
+    """How fast workers are: those of a host with fewer cores than threads share its cores."""
+    workers_on = Counter(info.host for info in found.values())
     return [
-        Capacity(worker, min(1.0, info.cores / (crowds[info.host] * threads)))
+        Capacity(worker, min(1.0, info.cores / (workers_on[info.host] * threads)))
         for worker, info in sorted(found.items())
     ]
 
@@ -207,14 +218,14 @@ def adopt(
         raise ValueError("no worker is left to adopt the cells")
     speed = {capacity.worker: capacity.speed for capacity in alive}
     placed = {capacity.worker: list(placement.get(capacity.worker, ())) for capacity in alive}
-    homeless = sorted(
+    orphaned = sorted(
         (cell for worker in lost for cell in placement.get(worker, ())),
         key=lambda cell: (-costs[cell], cell),
     )
     loads = {worker: sum(costs[own] for own in cells) for worker, cells in placed.items()}
     heap = [(len(placed[worker]) > 0, loads[worker] / speed[worker], worker) for worker in placed]
     heapq.heapify(heap)
-    for cell in homeless:
+    for cell in orphaned:
         worker = heap[0][2]
         loads[worker] += costs[cell]
         placed[worker].append(cell)
@@ -225,8 +236,8 @@ def adopt(
 def may_start(round: int, committed: int) -> bool:
     """Whether a cell may train a round while only `committed` is complete everywhere.
 
-    One round ahead, so that no worker waits for the master's bookkeeping; no more, so that parcels
-    that others still need are few.
+    One round ahead, so that no worker waits for the master's bookkeeping; no more, so that few
+    parcels pile up.
     """
     return round <= committed + 2
 

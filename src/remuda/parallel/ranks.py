@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import os
 import sys
@@ -12,17 +13,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from remuda.config import Config
-from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
-from remuda.errors import DataError, RemudaError, StoreError
+from remuda.data import Dataset, load_dataset, share_dataset
+from remuda.errors import RemudaError, StoreError
 from remuda.files import digest
 from remuda.parallel.launch import Launcher
 from remuda.parallel.messages import Configure, Stop
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.shared_memory import join_shared_folder, leave_shared_folder
+from remuda.parallel.starting import configure, prepare_shared, work
 from remuda.parallel.transports.base import MasterComm, MasterGoneError, ignore_signals
-from remuda.parallel.transports.mpi import MpiError, MpiMaster, MpiWorker, Session, leave_as_lost
-from remuda.parallel.worker import Worker
-from remuda.runs.prepare import Run, threads
+from remuda.parallel.transports.mpi import MpiMaster, MpiWorker
+from remuda.parallel.transports.mpi_thread import MpiError, Session, leave_as_lost
+from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 
 # The master may have data to fetch first; a lost one is noticed sooner.
@@ -30,7 +32,7 @@ CONFIGURE_SECONDS = 3600.0
 
 
 def join_job(launcher: Launcher) -> Session:
-    """Become a rank. Returns on the master's only: the others serve it, and end with the job."""
+    """Become a rank. Returns only on the master's: the others serve it, and end with the job."""
     if launcher.task > 0:
         ignore_signals()
     session = Session()
@@ -49,19 +51,12 @@ def join_job(launcher: Launcher) -> Session:
 
 
 def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
-    """Tell all ranks what to train; the data of this host are shared from the master's copy."""
+    """Tell all ranks what to train; this host's ranks share the master's copy of the data."""
     name = shared_name(folder.path)
     shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
     comm = MpiMaster(session)
-    message = Configure(
-        config=run.config.model_dump_json(),
-        folder=str(folder.path.absolute()),
-        data=name,
-        fingerprint=run.dataset.fingerprint,
-        size=run.dataset.items.nbytes,
-        timeouts=timeouts,
-    )
+    message = configure(run, folder, name, timeouts)
     for worker in comm.workers():
         comm.send(worker, message)
     return comm
@@ -117,18 +112,13 @@ def _wait_for_configuration(comm: MpiWorker) -> Configure | None:
 
 
 def _work(comm: MpiWorker, configured: Configure) -> None:
-    config = Config.model_validate_json(configured.config)
+    """Take part in one run."""
     comm.begin()
-    with threads(config.threads):
-        shared = host_dataset(config, configured.data, configured.size)
-        try:
-            dataset = open_shared_dataset(shared)
-            if dataset.fingerprint != configured.fingerprint:
-                raise DataError(
-                    f"{dataset.name}: on {os.uname().nodename} the data are not the master's: "
-                    f"{dataset.fingerprint} here, {configured.fingerprint} there"
-                )
-            run = Run.prepare(config, dataset)
-            Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
-        finally:
-            leave_shared_folder(shared)
+    with contextlib.ExitStack() as stack:
+
+        def prepare(config: Config) -> Run:
+            shared = host_dataset(config, configured.data, configured.size)
+            stack.callback(leave_shared_folder, shared)
+            return prepare_shared(config, shared, configured.fingerprint)
+
+        work(comm, configured, prepare)

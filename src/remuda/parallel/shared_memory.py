@@ -1,4 +1,4 @@
-"""Folders in memory that the processes of one host share; none outlives its users for long."""
+"""Folders in memory that the processes of one host share, and that are gone when they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _held: dict[Path, int] = {}  # the locks of this process's folders
 def make_shared_folder(size: int) -> Path:
     """A folder in memory that processes share, and that only this user may enter.
 
-    Where memory has no room for `size` bytes (containers often have little), it lies on disk.
+    Where memory has no room for `size` bytes (containers often have little), or cannot be used as
+    a folder (macOS), it is on disk.
     """
     root = _root(size)
     while True:
@@ -34,7 +35,7 @@ def make_shared_folder(size: int) -> Path:
 
 
 def _hold(folder: Path, how: int) -> bool:
-    """Lock a folder as in use; False if somebody took it for stale before we could."""
+    """Lock a folder as in use; False if another process took it for stale before we could."""
     if folder in _held:
         return True
     try:
@@ -67,13 +68,13 @@ def remove_shared_folder(folder: Path) -> None:
 
 
 def clear_stale(root: Path) -> None:
-    """Remove the folders of masters that are no more."""
+    """Remove the folders of masters that no longer run."""
     for folder in root.glob(f"{PREFIX}*"):
         remove_if_stale(folder)
 
 
 def remove_if_stale(folder: Path) -> bool:
-    """Whether a folder, whose master was no more, is removed."""
+    """Remove a folder if its master no longer runs; whether it did."""
     try:
         descriptor = os.open(folder / _ALIVE, os.O_RDWR)
     except OSError:
@@ -89,7 +90,7 @@ def remove_if_stale(folder: Path) -> bool:
 
 
 def clear_stale_segments(root: Path = MEMORY) -> None:
-    """Remove what killed ranks left in memory: Open MPI's segments that no process has mapped."""
+    """Remove what killed ranks left in memory: segments of Open MPI that no process has mapped."""
     found = [path for path in root.glob(f"sm_segment.*.{os.getuid()}.*") if _is_settled(path)]
     if not found:
         return
@@ -104,17 +105,17 @@ def clear_stale_segments(root: Path = MEMORY) -> None:
 
 
 def _is_settled(path: Path) -> bool:
-    """Whether whoever made a file has had time to map it."""
+    """Whether a file is old enough for its maker to have mapped it."""
     with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime > _SETTLED_SECONDS
     return False
 
 
 def join_shared_folder(name: str, size: int) -> Path:
-    """The folder of this name on this host, for processes that found each other by it."""
+    """The folder of this name on this host, for processes that find each other by it."""
     clear_stale_segments()
     while True:
-        # Whoever comes first decides where: what it lays there takes room from the next.
+        # The first process decides where: what it puts there takes room from the next.
         there = [root / f"{PREFIX}{name}" for root in (MEMORY, Path(tempfile.gettempdir()))]
         folder = next((path for path in there if path.is_dir()), None)
         if folder is None:
@@ -122,13 +123,13 @@ def join_shared_folder(name: str, size: int) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise StoreError(f"{folder}: belongs to somebody else; remove it, or ask them to")
+            raise StoreError(f"{folder}: belongs to another user; remove it, or ask them to")
         if _hold(folder, fcntl.LOCK_SH):
             return folder
 
 
 def leave_shared_folder(folder: Path) -> None:
-    """Whoever leaves last removes it."""
+    """The last process to leave a folder removes it."""
     descriptor = _held.pop(folder, None)
     if descriptor is None:
         return

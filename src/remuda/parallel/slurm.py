@@ -18,24 +18,24 @@ _SCRIPT = """\
 #SBATCH --output=%x-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-#SBATCH --signal=B:USR1@{notice}  # so many seconds before the end: save, and queue again
+#SBATCH --signal=B:USR1@{notice}  # this many seconds before the end: save, and queue again
 
 # One run folder for the job, however often it is queued again.
 run={run}
 if [ -f "$run/config.yaml" ]; then
-    words=(resume "$run")
+    arguments=(resume "$run")
 else
-    words=(train {words} "run.dir=\\"$run\\"")
+    arguments=(train {words} "run.dir=\\"$run\\"")
 fi
 
 # mpiexec rather than srun, which ends all tasks when one is lost; remuda starts and watches it.
-{remuda} "${{words[@]}}" --engine mpi --workers $((SLURM_NTASKS - 1)) &
+{remuda} "${{arguments[@]}}" --engine mpi --workers $((SLURM_NTASKS - 1)) &
 pid=$!
 trap 'kill -USR1 "$pid"' USR1    # the time is nearly up
 trap 'kill -TERM "$pid"' TERM    # cancelled: saved, but not queued again
 wait "$pid"
 code=$?
-# A signal ends `wait` early: wait on for what it asked for.
+# A signal ends `wait` early: go on waiting for what it asked for.
 while kill -0 "$pid" 2>/dev/null; do
     wait "$pid"
     code=$?
@@ -65,7 +65,7 @@ class Request:
 def job_script(
     name: str, words: Sequence[str], run: str | None, request: Request, command: Sequence[str]
 ) -> str:
-    """A script for sbatch that trains `words`, survives lost ranks, and goes on after time-outs."""
+    """A script for sbatch that trains `words`, survives lost ranks and requeues itself."""
     folder = shlex.quote(run) if run else f"runs/{name}-$SLURM_JOB_ID"
     return _SCRIPT.format(
         name=name,

@@ -1,8 +1,8 @@
 """Starts `mpiexec` with the right flags, and starts it again when a job is lost.
 
-A job of many ranks can be lost as a whole: a node goes, a daemon is killed, a link is cut. Then the
-run goes on from its last saved round. Whether it succeeded is written in the run folder; what
-mpiexec returns says little about it.
+A job of many ranks can be lost as a whole: a node goes down, a daemon is killed, a link is cut.
+Then the run continues from its last saved round. Whether it succeeded is written in the run folder;
+the exit code of mpiexec says little about it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Commands:
 
 
 def find_mpiexec(given: str | None, ranks: int) -> list[str]:
-    """The command that starts so many ranks, up to the program they run."""
+    """The command that starts this many ranks, up to the program they run."""
     if given is not None:
-        words = shlex.split(given)
-        if not words or shutil.which(words[0]) is None:
+        launcher = shlex.split(given)
+        if not launcher or shutil.which(launcher[0]) is None:
             raise ConfigError(f"--mpiexec={given}: no such command; allowed: a launcher, its flags")
-        return [*words, "-n", str(ranks)]
+        return [*launcher, "-n", str(ranks)]
     beside = Path(sys.executable).with_name("mpiexec")
     command = str(beside) if beside.exists() else shutil.which("mpiexec")
     if command is None:
@@ -67,7 +67,7 @@ def find_mpiexec(given: str | None, ranks: int) -> list[str]:
 
 
 def _flags(command: str) -> list[str]:
-    """Open MPI's survive a lost rank; others are started plainly."""
+    """Flags for Open MPI, which let a job survive a lost rank; other launchers get none."""
     try:
         found = subprocess.run(
             [command, "--version"], capture_output=True, text=True, timeout=60, check=False
@@ -78,7 +78,7 @@ def _flags(command: str) -> list[str]:
 
 
 def open_mpi_flags(version: str) -> list[str]:
-    """The flags for an mpiexec that calls itself so."""
+    """The flags for an mpiexec of this version."""
     found = re.search(r"\((?:Open MPI|OpenRTE)\)\s*(\d+)", version)
     if found is None:
         return []
@@ -88,7 +88,7 @@ def open_mpi_flags(version: str) -> list[str]:
 
 
 class Supervisor:
-    """Carries one run through as many jobs as it takes."""
+    """Takes one run through as many MPI jobs as it needs."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class Supervisor:
                 if self._is_finished():
                     return 0
                 if self._received:
-                    return self._told()
-                if code == STOPPED:  # by somebody who told the ranks themselves
+                    return self._exit_code()
+                if code == STOPPED:  # the ranks were told to stop without us
                     return STOPPED
                 if not may_restart(code, losses, self._restarts):
-                    if code in (2, 3):  # the user's to mend, and said by the master
+                    if code in (2, 3):  # the user's mistake, which the master has reported
                         return code
                     raise LostJobError(
                         f"the MPI job was lost {losses + 1} times (mpiexec: {code}); "
@@ -138,9 +138,9 @@ class Supervisor:
                 )
                 self._pause(pause)
                 if self._received:
-                    return self._told()
+                    return self._exit_code()
 
-    def _told(self) -> int:
+    def _exit_code(self) -> int:
         number = self._received[0]
         return STOPPED if number == signal.SIGUSR1 else 128 + number
 
@@ -148,9 +148,9 @@ class Supervisor:
         """One job, to its end; its exit code."""
         # A run folder that is there was made by us, or by the user who resumes it.
         known = (self._folder / "config.yaml").is_file()
-        words = self._commands.resume if known else self._commands.train
+        command = self._commands.resume if known else self._commands.train
         process = subprocess.Popen(
-            [*self._mpiexec, *words],
+            [*self._mpiexec, *command],
             env=self._environ,
             stdin=subprocess.DEVNULL,
             # Ctrl-C is ours to answer; and if we are killed, the job must not live on.
@@ -166,20 +166,20 @@ class Supervisor:
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         folder, start = RunFolder(self._folder), time.monotonic()
         sign, seen, alive = folder.sign_of_life(), start, False
-        told: float | None = None
-        ended: float | None = None
+        stopping: float | None = None  # when it was told to stop
+        finished: float | None = None  # when its result was there
         while process.poll() is None:
             now = time.monotonic()
             if (found := folder.sign_of_life()) != sign:
-                if told is not None and not alive:
+                if stopping is not None and not alive:
                     process.send_signal(signal.SIGUSR1)  # it was not there to hear the first
                 sign, seen, alive = found, now, True
-            if self._received and told is None:
+            if self._received and stopping is None:
                 process.send_signal(signal.SIGUSR1)  # which mpiexec hands on to its ranks
-                told = now
-            if self._is_finished() and ended is None:
-                ended = now
-            for since in (told, ended):
+                stopping = now
+            if self._is_finished() and finished is None:
+                finished = now
+            for since in (stopping, finished):
                 if since is not None and now - since > _GRACE_SECONDS:
                     return 1
             if now - seen > (_SILENCE_SECONDS if alive else _START_SECONDS):
@@ -198,7 +198,7 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals are handed to the job; what they ask for is done when the job has ended."""
+        """Signals are passed on to the job; we leave when the job has ended."""
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
             numbers.append(signal.SIGHUP)
@@ -214,7 +214,8 @@ class Supervisor:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

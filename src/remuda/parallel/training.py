@@ -1,4 +1,4 @@
-"""Runs a configuration from start to result: the only place where decisions meet I/O."""
+"""Runs a configuration from start to result, on any engine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 
 from remuda.config import Config
 from remuda.data import Dataset
-from remuda.parallel.engines import Engine, choose_engine, default_workers
+from remuda.parallel.engines import Engine
 from remuda.parallel.master import Master
 from remuda.parallel.observer import Observer
-from remuda.parallel.ranks import join_job
 from remuda.runs.initial import initial_parcels
 from remuda.runs.outcome import Result
 from remuda.runs.prepare import (
@@ -23,19 +22,6 @@ from remuda.runs.prepare import (
 )
 from remuda.runs.store import RunFolder
 
-__all__ = [
-    "Engine",
-    "Observer",
-    "Result",
-    "Run",
-    "choose_engine",
-    "default_workers",
-    "join_job",
-    "resume",
-    "train",
-    "with_data_dir",
-]
-
 
 def train(
     config: Config,
@@ -44,7 +30,7 @@ def train(
     attachments: Mapping[str, bytes] | None = None,
     engine: Engine = Engine(),  # noqa: B008 - frozen
 ) -> Result:
-    """Train a configuration in a new run folder, in which `attachments` are laid first."""
+    """Train a configuration in a new run folder; `attachments` are written there first."""
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset)
@@ -65,7 +51,7 @@ def resume(
 ) -> Result | None:
     """Continue an interrupted run from its last complete round; None if it is finished.
 
-    `data_dir` says where the data are now; that they are the same is checked.
+    `data_dir` says where the data are now; it is checked that they are the same.
     """
     observer = observer or Observer()
     folder = RunFolder.open(path)

@@ -19,12 +19,11 @@ from pathlib import Path
 import torch
 
 from remuda.clock import Clock
-from remuda.config import Config
-from remuda.data import open_shared_dataset
 from remuda.errors import RemudaError
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel
 from remuda.parallel.exchange import CancelledError
+from remuda.parallel.launch import usable_cores
 from remuda.parallel.messages import (
     Committed,
     Done,
@@ -48,7 +47,7 @@ from remuda.parallel.protocol import (
     oldest_allowed,
 )
 from remuda.parallel.transports.base import MasterGoneError, WorkerComm
-from remuda.runs.prepare import Run, threads
+from remuda.runs.prepare import Run
 from remuda.runs.retention import checkpoint_due
 from remuda.runs.store import RunFolder
 
@@ -66,8 +65,8 @@ class Worker:
         self._state = State.INACTIVE
         self._task: _Task | None = None
         self._heard = time.monotonic()
-        self._woken: float | None = None  # since when it looks whether it is still counted on
-        self._called = False  # since then
+        self._woken: float | None = None  # when it woke from a long sleep
+        self._called = False  # whether the master has said anything since
 
     def serve(self) -> None:
         """Answer the master until the run is over."""
@@ -87,8 +86,8 @@ class Worker:
     def _hear(self, message: Message | None) -> bool:
         """Whether the master still counts on us.
 
-        Who wakes from a long sleep may find old messages, and behind them that it was written off:
-        it goes on only if something has come within a while, and no such word.
+        A worker that wakes from a long sleep may find old messages, and behind them one that
+        dismisses it: it goes on only if something has come within a while, and no dismissal.
         """
         now = time.monotonic()
         if not self._must_leave():
@@ -106,7 +105,7 @@ class Worker:
         return self._called
 
     def _must_leave(self) -> bool:
-        """A worker that slept too long was written off: it must not touch the run any more."""
+        """Whether it slept so long that it was written off and must not touch the run any more."""
         return must_fence(time.monotonic() - self._heard, self._timeouts)
 
     def _handle(self, message: Message) -> None:
@@ -257,7 +256,7 @@ class _Task(threading.Thread):
         report = dataclasses.replace(
             report, seconds=clock.seconds(), bytes=traffic, staleness=staleness
         )
-        self._comm.send(Done(term=self.term, report=report.to_json()))
+        self._comm.send(Done(term=self.term, report=report))
 
     def _wait_for_turn(self, cell: Cell, round: int) -> None:
         """Until nobody is so far behind that what we publish would pile up."""
@@ -282,7 +281,7 @@ class _Task(threading.Thread):
         return parcel
 
     def _wait_at_the_fence(self, cell: Cell) -> None:
-        """A worker that slept may be written off: until it knows, nothing leaves it."""
+        """A worker that slept may have been written off: until it knows, it publishes nothing."""
         while self._is_fenced():
             self._tick(cell.index, 0, 1)
             time.sleep(0.05)
@@ -295,9 +294,9 @@ class _Task(threading.Thread):
         if first not in self._readers:
             readers: dict[int, set[int]] = {}
             for number in range(first, min(end, last) + 1):
-                for reader, home in enumerate(self._owners):
+                for reader, owner in enumerate(self._owners):
                     for peer in self._run.method.peers(reader, number):
-                        readers.setdefault(peer, set()).add(home)
+                        readers.setdefault(peer, set()).add(owner)
             self._readers = {first: readers}
         return self._readers[first].get(cell, set())
 
@@ -320,21 +319,20 @@ class _Task(threading.Thread):
         return saved.bytes
 
 
-def work(comm: WorkerComm, config: str, folder: str, data: str, timeouts: Timeouts) -> None:
-    """What a worker process runs: prepare from what the master shared, then serve."""
-    settings = Config.model_validate_json(config)
-    with threads(settings.threads):
-        run = Run.prepare(settings, open_shared_dataset(Path(data)))
-        Worker(run, Path(folder), comm, timeouts).serve()
-
-
 def _hello() -> Hello:
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return Hello(
         host=platform.node(),
         pid=os.getpid(),
-        cores=len(os.sched_getaffinity(0)),
-        memory=pages,
+        cores=usable_cores(),
+        memory=_memory(),
         devices=tuple(devices),
     )
+
+
+def _memory() -> int:
+    """Bytes of this host's memory; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0

@@ -1,6 +1,6 @@
-"""How master, workers and cells talk, without saying by what means.
+"""How master, workers and cells talk, whatever the transport.
 
-Three planes, whatever the engine: *control* (tasks, status, reports: small messages between master
+Three planes on every engine: *control* (tasks, status, reports: small messages between master
 and workers), *exchange* (parcels between the cells of active workers, see `exchange.py`) and
 *results* (parcels to the master).
 """
@@ -17,15 +17,7 @@ from remuda.parallel.messages import Message
 
 
 class MasterGoneError(Exception):
-    """The master's end of the line is closed: nobody will ask for our results any more."""
-
-
-class LostResultsError(Exception):
-    """A worker that should have sent its parcels did not."""
-
-    def __init__(self, worker: int) -> None:
-        super().__init__(f"worker {worker} did not send its results")
-        self.worker = worker
+    """The master is gone: nobody will ask for our results any more."""
 
 
 class MasterComm(ABC):
@@ -37,11 +29,11 @@ class MasterComm(ABC):
 
     @abstractmethod
     def send(self, worker: int, message: Message) -> None:
-        """Tell a worker something; a worker that is gone is told nothing, without an error."""
+        """Send a worker a message; to a worker that is gone, nothing, and that is no error."""
 
     @abstractmethod
     def receive(self, timeout: float) -> list[tuple[int, Message]]:
-        """What the workers said, waiting at most so long for the first word."""
+        """What the workers sent, waiting at most this long for the first message."""
 
     @abstractmethod
     def gone(self) -> set[int]:
@@ -61,8 +53,8 @@ class MasterComm(ABC):
     ) -> dict[int, Parcel]:
         """The parcels of a round that these workers' cells have finished, by cell.
 
-        With `part`, at least the tensors whose names start so. LostResultsError where a worker is
-        no longer there to ask.
+        With `part`, at least the tensors whose names start with it. LostResultsError where a worker
+        can no longer be asked.
         """
 
     @abstractmethod
@@ -75,13 +67,13 @@ class MasterComm(ABC):
 
 
 def ignore_signals() -> None:
-    """Signals to a terminal or a job reach workers too, but what they mean the master decides."""
+    """Signals to a terminal or a job reach workers too, but only the master acts on them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
 
 
 class WorkerComm(ABC):
-    """A worker's end. Where parcels lie is the engine's; how they are waited for is not."""
+    """A worker's end. Engines differ in where parcels lie, not in how they are waited for."""
 
     exchange: Exchange
 
@@ -92,11 +84,11 @@ class WorkerComm(ABC):
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Tell the master something."""
+        """Send the master a message."""
 
     @abstractmethod
     def receive(self, timeout: float) -> Message | None:
-        """What the master said, or None after the time-out; MasterGoneError when it is gone."""
+        """What the master sent, or None after the timeout; MasterGoneError when it is gone."""
 
     @abstractmethod
     def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:

@@ -15,7 +15,7 @@ _JOIN_SECONDS = 60.0
 
 
 class LocalMaster(MasterComm):
-    """Starts workers as threads; each gets its end of the line."""
+    """Starts workers as threads; each gets its end of two queues."""
 
     def __init__(self, serve: Callable[[WorkerComm], None], workers: int = 1) -> None:
         self._serve = serve
@@ -23,7 +23,7 @@ class LocalMaster(MasterComm):
         self._inbox: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self._outboxes: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._threads: dict[int, threading.Thread] = {}
-        self._mad: set[int] = set()  # workers that said what is no message
+        self._garbled: set[int] = set()  # workers that sent what is not a valid message
         self._count = 0
         for _ in range(workers):
             self.replace()
@@ -35,9 +35,9 @@ class LocalMaster(MasterComm):
         self._count += 1
         number = self._count
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        line = LocalWorker(number, self._exchange, outbox, self._inbox)
+        end = LocalWorker(number, self._exchange, outbox, self._inbox)
         thread = threading.Thread(
-            target=self._serve, args=(line,), name=f"worker-{number}", daemon=True
+            target=self._serve, args=(end,), name=f"worker-{number}", daemon=True
         )
         self._outboxes[number], self._threads[number] = outbox, thread
         thread.start()
@@ -57,7 +57,7 @@ class LocalMaster(MasterComm):
                 try:
                     found.append((item[0], decode(item[1])))
                 except MessageError:
-                    self._mad.add(item[0])
+                    self._garbled.add(item[0])
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return found
@@ -66,7 +66,7 @@ class LocalMaster(MasterComm):
         return {
             number
             for number, thread in self._threads.items()
-            if number in self._mad or not thread.is_alive()
+            if number in self._garbled or not thread.is_alive()
         }
 
     def dismiss(self, worker: int) -> None:
@@ -92,7 +92,7 @@ class LocalMaster(MasterComm):
 
 
 class LocalWorker(WorkerComm):
-    """A worker's end in the same process. Messages are encoded all the same, to be checked."""
+    """A worker's end in the same process. Messages are encoded here too, to be checked."""
 
     def __init__(
         self,

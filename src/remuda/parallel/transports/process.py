@@ -1,8 +1,8 @@
 """Workers as processes of this machine: pipes for control, shared memory for parcels and data.
 
 No port is opened. Each worker is a spawned child with a pipe to the master; parcels lie in a folder
-in shared memory. The folder is the master's and goes when the run ends; what a killed master left
-is cleared by its workers, or by the next run on this machine.
+in shared memory. The folder belongs to the master, which removes it when the run ends; what a
+killed master left is removed by its workers, or by the next run on this machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ProcessMaster(MasterComm):
         self._folder = folder
         self._exchange = FolderExchange(folder)
         self._context = multiprocessing.get_context("spawn")
-        self._lines: dict[int, Connection[Any, Any]] = {}
+        self._pipes: dict[int, Connection[Any, Any]] = {}
         self._processes: dict[int, BaseProcess] = {}
         self._sending = threading.Lock()
         self._count = 0
@@ -67,46 +67,46 @@ class ProcessMaster(MasterComm):
         )
         process.start()
         theirs.close()
-        self._lines[number], self._processes[number] = ours, process
+        self._pipes[number], self._processes[number] = ours, process
         return number
 
     def send(self, worker: int, message: Message) -> None:
-        line = self._lines.get(worker)
-        if line is None:
+        pipe = self._pipes.get(worker)
+        if pipe is None:
             return
         with self._sending, contextlib.suppress(OSError):
-            line.send_bytes(message.encode())
+            pipe.send_bytes(message.encode())
 
     def receive(self, timeout: float) -> list[tuple[int, Message]]:
-        numbers = {line: number for number, line in self._lines.items() if not line.closed}
+        numbers = {pipe: number for number, pipe in self._pipes.items() if not pipe.closed}
         if not numbers:
             time.sleep(timeout)
             return []
         found: list[tuple[int, Message]] = []
-        for line in wait(list(numbers), timeout):
-            assert isinstance(line, Connection)
+        for pipe in wait(list(numbers), timeout):
+            assert isinstance(pipe, Connection)
             try:
-                while line.poll():
-                    found.append((numbers[line], decode(line.recv_bytes(LARGEST))))
+                while pipe.poll():
+                    found.append((numbers[pipe], decode(pipe.recv_bytes(LARGEST))))
             except (EOFError, OSError, MessageError):
-                # The line of a worker that ended, or went mad; `gone` tells.
+                # The worker has ended, or sent what is not a valid message: `gone` says so.
                 with self._sending:
-                    line.close()
+                    pipe.close()
         return found
 
     def gone(self) -> set[int]:
         return {
             number
             for number, process in self._processes.items()
-            if self._lines[number].closed or not process.is_alive()
+            if self._pipes[number].closed or not process.is_alive()
         }
 
     def dismiss(self, worker: int) -> None:
-        process, line = self._processes.pop(worker), self._lines.pop(worker)
+        process, pipe = self._processes.pop(worker), self._pipes.pop(worker)
         process.kill()  # also ends a worker that is stopped
         process.join(_STOP_SECONDS)
         with self._sending:
-            line.close()
+            pipe.close()
 
     def results(
         self, wanted: Mapping[int, Sequence[int]], term: int, round: int, part: str = ""
@@ -129,17 +129,17 @@ class ProcessMaster(MasterComm):
 def _child(
     target: Callable[..., None],
     arguments: tuple[Any, ...],
-    line: Connection[Any, Any],
+    pipe: Connection[Any, Any],
     folder: Path,
     parent: int,
 ) -> None:
     """What a spawned worker runs.
 
     Signals to the terminal or the job reach workers too, but the master decides what they mean:
-    workers ignore them, and leave when the master's line closes.
+    workers ignore them, and leave when the master's pipe closes.
     """
     ignore_signals()
-    comm, code = ProcessWorker(line, folder), 0
+    comm, code = ProcessWorker(pipe, folder), 0
     try:
         target(comm, *arguments)
     except BaseException:
@@ -154,8 +154,8 @@ def _child(
 
 
 def _clear_after_master(folder: Path) -> None:
-    """Remove what a dead master left. Its line closes a moment before its lock is free; a living
-    master that only hung up on this worker keeps the lock, and the folder for the others."""
+    """Remove what a dead master left. Its pipe closes a moment before its lock is free; a living
+    master that only dismissed this worker keeps the lock, and the folder for the others."""
     deadline = time.monotonic() + _CLEAR_SECONDS
     while folder.exists() and not remove_if_stale(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -164,8 +164,8 @@ def _clear_after_master(folder: Path) -> None:
 class ProcessWorker(WorkerComm):
     """A worker's end of the pipe, and the shared folder."""
 
-    def __init__(self, line: Connection[Any, Any], folder: Path) -> None:
-        self._line = line
+    def __init__(self, pipe: Connection[Any, Any], folder: Path) -> None:
+        self._pipe = pipe
         self.exchange = FolderExchange(folder)
         self._sending = threading.Lock()
         self._master_gone = False
@@ -177,16 +177,16 @@ class ProcessWorker(WorkerComm):
     def send(self, message: Message) -> None:
         try:
             with self._sending:
-                self._line.send_bytes(message.encode())
+                self._pipe.send_bytes(message.encode())
         except OSError:
             self._master_gone = True
             raise MasterGoneError from None
 
     def receive(self, timeout: float) -> Message | None:
         try:
-            if not self._line.poll(timeout):
+            if not self._pipe.poll(timeout):
                 return None
-            return decode(self._line.recv_bytes(LARGEST))
+            return decode(self._pipe.recv_bytes(LARGEST))
         except (EOFError, OSError):
             self._master_gone = True
             raise MasterGoneError from None

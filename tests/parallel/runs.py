@@ -1,0 +1,77 @@
+"""Settings of the runs of these tests, and how two of them are compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.config import Config, load_config
+from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import Liveness, Timeouts, WorkerStatus
+from tests.tiny_runs import happenings, tiny, tree
+
+ROUNDS = 4
+QUICK = Timeouts(interval=0.1, delayed=0.5, dead=5.0)
+LONG = ("rounds=16", "training.batches_per_round=40", "run.sheet_every=0")
+
+
+def words(data: Path, run: Path, *more: str) -> list[str]:
+    return tiny(data, run, f"rounds={ROUNDS}", *more)
+
+
+def settings(data: Path, run: Path, *more: str) -> Config:
+    source, *overrides = words(data, run, *more)
+    return load_config(source, overrides)
+
+
+def settings_of(method: str, data: Path, run: Path) -> list[str]:
+    """A tiny run of a method with its defaults."""
+    return [
+        *(word for word in tiny(data, run) if not word.startswith("method.")),
+        f"method={method}",
+    ]
+
+
+def in_order(run: Path) -> list[dict[str, Any]]:
+    """What happened; workers report in the order they finish."""
+    return sorted(happenings(run), key=lambda event: (event["round"], event.get("cell", -1)))
+
+
+def check_equal(run: Path, undisturbed: Path) -> None:
+    assert tree(run) == tree(undisturbed)
+    assert in_order(run) == in_order(undisturbed)
+    check_nothing_is_left()
+
+
+def check_nothing_is_left() -> None:
+    """No shared memory and no process of a run that this process carried."""
+    assert not list(Path("/dev/shm").glob(f"remuda-{os.getpid()}-*"))
+    assert not [pid for pid in children(os.getpid()) if "spawn_main" in command_line(pid)]
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in found for child in path.read_text().split()]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+class Remembering(Observer):
+    """Keeps the warnings, and who was shown as dead."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.dead: set[int] = set()
+
+    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+        self.dead |= {seen.worker for seen in workers if seen.liveness is Liveness.DEAD}
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
