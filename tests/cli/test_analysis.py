@@ -19,10 +19,10 @@ pytestmark = pytest.mark.slow
 
 def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_path: Path) -> None:
     output = tmp_path / "new" / "battle.png"
-    words = ["gam", str(alone), str(swapped), "-n", "1000", "-o", str(output)]
-    code, said, errors = remuda(tmp_path, *words)
+    arguments = ["gam", str(alone), str(swapped), "-n", "1000", "-o", str(output)]
+    code, printed, errors = remuda(tmp_path, *arguments)
     assert (code, errors) == (0, "")
-    lines = said.splitlines()
+    lines = printed.splitlines()
     assert lines[1].split() == ["alone:0", "alone:1", "swapped:0", "swapped:1"]
     assert re.fullmatch(r"alone:0 +\(\d\.\d{3}\)( +\d\.\d{3}){3}", lines[2])
     table = next(place for place, line in enumerate(lines) if line.startswith("run "))
@@ -34,7 +34,7 @@ def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_pat
         r"swapped beside alone: (strongly helps|helps|does not help)", lines[table + 4]
     )
     assert re.fullmatch(r"of 2 judges of both, [0-2] call more of swapped real", lines[table + 5])
-    assert re.search(r"r_test \S+, r_sample \S+: (a tie|\S+ wins)", said)
+    assert re.search(r"r_test \S+, r_sample \S+: (a tie|\S+ wins)", printed)
     assert lines[-1] == f"picture: {output}"
     with Image.open(output) as image:
         assert image.width > 400
@@ -44,19 +44,19 @@ def test_gam_without_judges_says_so(runs: Path, swapped: Path, tmp_path: Path) -
     from tests.populations import points_run
 
     tuned = points_run(runs / "judgeless", "method=gap", f"init_from=[{swapped}]", "rounds=1")
-    words = ["gam", str(swapped), str(tuned), "-n", "1000", "-o", str(tmp_path / "b.png")]
-    code, said, _ = remuda(tmp_path, *words)
+    arguments = ["gam", str(swapped), str(tuned), "-n", "1000", "-o", str(tmp_path / "b.png")]
+    code, printed, _ = remuda(tmp_path, *arguments)
     assert code == 0
-    assert "nan–nan" in said
-    assert "no judge is left" in said
+    assert "nan–nan" in printed
+    assert "no judge is left" in printed
 
 
 def test_ais_prints_nats_and_the_gap(alone: Path, tmp_path: Path) -> None:
-    words = ["ais", str(alone), "-n", "3", "--steps", "5", "--chains", "2", "--simulated", "2"]
-    code, said, errors = remuda(tmp_path, *words, "--variance", "0.1")
+    arguments = ["ais", str(alone), "-n", "3", "--steps", "5", "--chains", "2", "--simulated", "2"]
+    code, printed, errors = remuda(tmp_path, *arguments, "--variance", "0.1")
     assert code == 0
     assert re.search(r"^about \d+s$", errors, re.MULTILINE)
-    header, value, gap = said.splitlines()
+    header, value, gap = printed.splitlines()
     assert "3 held-out items of ring8, observation variance 0.1, 2 chains, 5 temperatures" in header
     assert re.fullmatch(r"log p\(x\) +-?\d+\.\d\d ± \d+\.\d\d nats", value)
     assert re.fullmatch(r"BDMC gap +-?\d+\.\d\d nats, on data of the model's own", gap)
@@ -65,13 +65,13 @@ def test_ais_prints_nats_and_the_gap(alone: Path, tmp_path: Path) -> None:
 def test_curves_and_overlays_leave_pictures(alone: Path, swapped: Path, tmp_path: Path) -> None:
     for command in ("curves", "tsne"):
         output = tmp_path / f"{command}.png"
-        words = [command, str(alone), str(swapped), "-o", str(output)]
-        code, said, errors = remuda(tmp_path, *words)
+        arguments = [command, str(alone), str(swapped), "-o", str(output)]
+        code, printed, errors = remuda(tmp_path, *arguments)
         assert (code, errors) == (0, "")
-        assert f"picture: {output}" in said
+        assert f"picture: {output}" in printed
         if command == "curves":
             assert re.search(
-                r"swapped +2 +2( +\d\.\d{4}){4} +[+-]\d\.\d{4} +\d\.\d{4} \d\.\d{4}", said
+                r"swapped +2 +2( +\d\.\d{4}){4} +[+-]\d\.\d{4} +\d\.\d{4} \d\.\d{4}", printed
             )
         with Image.open(output) as image:
             assert image.width > 400
@@ -83,21 +83,21 @@ def test_points_are_scored_by_their_modes(swapped: Path, tmp_path: Path) -> None
     assert result["scores"]["samples"] == 200
     assert sum(result["scores"]["mode_histogram"]) <= 200
     assert [cell["modes"] for cell in result["modes_by_cell"].values()] == [8, 8]
-    code, said, errors = remuda(tmp_path, "score", str(swapped), "-n", "50")
+    code, printed, errors = remuda(tmp_path, "score", str(swapped), "-n", "50")
     assert (code, errors) == (0, "")
-    lines = said.splitlines()
+    lines = printed.splitlines()
     assert lines[0] == "scores of 50 samples against 8 known modes, within 3 standard deviations"
     assert re.fullmatch(r"cells alone +cover \d \d", lines[-1])
-    code, said, _ = remuda(tmp_path, "runs", str(swapped.parent))
-    assert re.search(r"swapped +finished +gap +1x2 +ring8 +2/2 +modes \d/8", said)
+    code, printed, _ = remuda(tmp_path, "runs", str(swapped.parent))
+    assert re.search(r"swapped +finished +gap +1x2 +ring8 +2/2 +modes \d/8", printed)
 
 
 def test_classes_are_drawn_beside_the_scores(images: Path, tmp_path: Path) -> None:
     output = tmp_path / "classes.png"
-    words = ["score", str(images), "tvd", "-n", "20", "-o", str(output)]
-    code, said, errors = remuda(tmp_path, *words)
+    arguments = ["score", str(images), "tvd", "-n", "20", "-o", str(output)]
+    code, printed, errors = remuda(tmp_path, *arguments)
     assert (code, errors) == (0, "")
-    assert "TVD" in said
+    assert "TVD" in printed
     with Image.open(output) as image:
         assert image.width > image.height
 
@@ -124,17 +124,19 @@ MISTAKES = {
 def test_a_mistake_is_one_line(
     case: str, alone: Path, swapped: Path, images: Path, tmp_path: Path
 ) -> None:
-    words, says = MISTAKES[case]
+    arguments, message = MISTAKES[case]
     places = {"ALONE": alone, "SWAPPED": swapped, "IMAGES": images}
-    code, _, errors = remuda(tmp_path, *(str(places.get(word, word)) for word in words))
+    code, _, errors = remuda(
+        tmp_path, *(str(places.get(argument, argument)) for argument in arguments)
+    )
     assert code == 2
-    assert says in errors
+    assert message in errors
     assert len(errors.splitlines()) == 1
     assert list(tmp_path.glob("*.png")) == []
 
 
 @pytest.mark.parametrize("command", ["gam", "ais"])
-def test_networks_that_are_told_labels_are_refused(command: str, tmp_path: Path) -> None:
+def test_conditional_networks_are_refused(command: str, tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "told.npz", x=images, y=np.arange(40) % 2)
     network = (

@@ -121,7 +121,7 @@ def test_runs_are_listed_whatever_their_state(trained: tuple[Path, str], tmp_pat
     (listed / "bad-config" / "config.yaml").write_text("rounds: '[/b]'\nrun: 5\n")
     (listed / "bad-result" / "result.json").write_text('{"scores"')
     (listed / "odd-events" / "events.jsonl").write_text('{"event": "population"}\n')
-    (listed / "no-scores" / "result.json").write_text("{}")
+    (listed / "no-scores" / "result.json").write_text('{"rounds": 3}')
     (listed / "no-run").mkdir()
     code, output, errors = remuda(tmp_path, "runs", str(listed))
     assert (code, errors) == (0, "")

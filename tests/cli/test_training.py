@@ -28,7 +28,7 @@ MISTAKES = {
         "larger than the 30 items that cell 0 sees",
     ),
     "two networks": (["network=dcgan"], "network.hidden=[8]: unknown key"),
-    "bad file": (["data=bad.npz"], "bad.npz: damaged or of another kind"),
+    "bad file": (["data=bad.npz"], "bad.npz: damaged or in another format"),
 }
 
 

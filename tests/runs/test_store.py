@@ -149,7 +149,7 @@ def test_a_read_only_folder_is_one_clear_line(tmp_path: Path) -> None:
         ("env.json", "{", "not a description of the environment: Invalid JSON"),
         ("env.json", '{"data": 5}', "not a description of the environment: data=5"),
         ("env.json", '{"attachments": {"a": 1}}', "environment: attachments.a=1"),
-        ("result.json", "{}", "not a result of a run: rounds is missing"),
+        ("result.json", '{"rounds": "3"}', "not a result of a run: rounds='3'"),
         ("result.json", '{"rounds": 3, "scores": [1]}', r"result of a run: scores=\[1\]"),
         ("status.json", '{"time": "noon"}', "not a status of a run: time='noon'"),
     ],

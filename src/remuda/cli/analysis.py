@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remuda.cli.options import DataDir, RunPath, Seed, whole_number
 from remuda.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,13 +24,10 @@ BLIND = 0.5  # share of real items taken for made from which a judge is named
 
 app = typer.Typer()
 
-RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]
-Seed = Annotated[int, typer.Option(min=0, help="same seed, same samples")]
-DataDir = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--data-dir", help="folder with data files (default: REMUDA_DATA)"),
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the .png.")
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", help="where the .png goes")]
 
 
 @app.command()
@@ -38,25 +36,33 @@ def gam(
     exclusion: Annotated[
         str,
         typer.Option(
-            help="who may not judge a generator: discriminators it has seen, or its whole block "
-            "(run)"
+            metavar="seen|block",
+            help="Which discriminators may not judge a generator: those it has seen, or all of "
+            "its own run (block).",
         ),
     ] = "seen",
     tolerance: Annotated[
         float,
-        typer.Option(min=0, help="GAM: a duel is fair where |ln r_test| is below this"),
+        typer.Option(metavar="X", min=0, help="A GAM duel is fair if |ln r_test| is below this."),
     ] = 0.1,
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1000, help="samples per generator")
+        int,
+        typer.Option(
+            "-n",
+            "--count",
+            metavar="N",
+            parser=whole_number(1000),
+            help="Number of samples per generator, at least 1000.",
+        ),
     ] = 2000,
     seed: Seed = 0,
     output: Output = Path("battle.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Let the GANs of two or more runs judge each other (GAM and GAM-II); higher is better.
+    """Let the GANs of two or more runs judge each other (GAM, GAM-II).
 
     A generator's score is the share of its samples that discriminators which it never trained
-    against take for real.
+    against take for real; higher is better.
     """
     from remuda.config import suggest
 
@@ -150,27 +156,49 @@ def _range(values: list[float]) -> str:
 
 @app.command()
 def ais(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a finished run")],
+    run: RunPath,
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1, help="examples of held-out data")
+        int,
+        typer.Option(
+            "-n",
+            "--count",
+            metavar="N",
+            parser=whole_number(1),
+            help="Number of held-out examples.",
+        ),
     ] = 50,
     steps: Annotated[
-        int, typer.Option(min=1, help="temperatures between prior and posterior; more is tighter")
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number(1),
+            help="Temperatures between prior and posterior; more give a tighter bound.",
+        ),
     ] = 1000,
-    chains: Annotated[int, typer.Option(min=1, help="chains per example")] = 16,
+    chains: Annotated[
+        int, typer.Option(metavar="N", parser=whole_number(1), help="Chains per example.")
+    ] = 16,
     variance: Annotated[
-        float, typer.Option(help="of the Gaussian noise on the output, images being in [0, 1]")
+        float,
+        typer.Option(
+            metavar="X", help="Variance of the Gaussian noise on the output (images in [0, 1])."
+        ),
     ] = 0.025,
     simulated: Annotated[
-        int, typer.Option(min=0, help="examples of the model's own, for the BDMC gap; 0: none")
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number(0),
+            help="Examples sampled from the model itself, for the BDMC gap; 0 for none.",
+        ),
     ] = 10,
     seed: Seed = 0,
     data_dir: DataDir = None,
 ) -> None:
-    """Estimate how likely a run's generators make held-out data (AIS), in nats.
+    """Estimate the log-likelihood of held-out data (AIS), in nats.
 
-    A lower bound in expectation. The BDMC gap, measured on data that the model made itself, says
-    how loose it may be.
+    The estimate is a lower bound in expectation. The BDMC gap, measured on samples of the model
+    itself, shows how loose it may be.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
@@ -203,13 +231,23 @@ def ais(
 def tsne(
     paths: RunPaths,
     count: Annotated[
-        int, typer.Option("-n", "--count", min=10, help="samples per run, and items of the data")
+        int,
+        typer.Option(
+            "-n",
+            "--count",
+            metavar="N",
+            parser=whole_number(10),
+            help="Number of samples per run, and of data items; at least 10.",
+        ),
     ] = 500,
     seed: Seed = 0,
     output: Output = Path("tsne.png"),
     data_dir: DataDir = None,
 ) -> None:
-    """Draw data and samples of finished runs into one plane (t-SNE; 2-D points as they are)."""
+    """Draw data and samples of finished runs in one plane (t-SNE).
+
+    Two-dimensional points are drawn as they are.
+    """
     check_png(output)
     from rich.console import Console
 
@@ -223,9 +261,9 @@ def tsne(
 
 @app.command()
 def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
-    """Draw discriminator costs on training and held-out data, and the spread between them.
+    """Draw discriminator costs on training and held-out data.
 
-    A spread that shrinks with more members says that they know less of their data by heart.
+    If the spread between the two shrinks with more members, they overfit less.
     """
     check_png(output)
     import numpy as np

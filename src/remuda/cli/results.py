@@ -7,11 +7,75 @@ from typing import Annotated, Optional
 
 import typer
 
-from remuda.cli import analysis as analysis
+from remuda.cli import analysis
 from remuda.cli.options import DataDir, RunPath, Seed, own_command, quoted, whole_number
 from remuda.errors import ConfigError
 
 app = typer.Typer()
+
+Metrics = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(
+        metavar="METRIC",
+        help="fid, fid_logits, is, tvd, accuracy (of labels), kid, pr (precision and recall), dc "
+        "(density and coverage), modes (of points).  [default: those of the run's result; fid and "
+        "kid with Inception]",
+    ),
+]
+ScoredSamples = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "-n",
+        "--count",
+        metavar="N",
+        parser=whole_number(20),
+        help="Number of generated samples, at least 20.  [default: the run's score.final_samples]",
+    ),
+]
+RealImages = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--real",
+        metavar="N",
+        parser=whole_number(20),
+        help="Largest number of real images, at least 20.  [default: 10000]",
+    ),
+]
+ScoreSeed = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--seed",
+        metavar="N",
+        parser=whole_number(0),
+        help="The same seed gives the same samples.  [default: the run's]",
+    ),
+]
+ExtractorName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--extractor",
+        metavar="NAME",
+        help="digits (28x28 grey images), cifar (32x32 colour images), inception or inception-64 "
+        "(any images).  [default: as in training]",
+    ),
+]
+InceptionWeights = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="Weights of Inception-v3, as .npz or .safetensors.  [default: from the data folder]",
+    ),
+]
+ClassPicture = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also draw the classes of data and samples, to a .png.",
+    ),
+]
 
 
 @app.command()
@@ -63,53 +127,19 @@ def sample(
 @app.command()
 def score(
     run: RunPath,
-    metrics: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(
-            metavar="[METRIC]...",
-            help="fid, fid_logits, is, tvd, accuracy (of labels), kid, pr (precision and recall), "
-            "dc (density and coverage), modes (of points); default: those of the run's result, or "
-            "fid and kid by Inception",
-        ),
-    ] = None,
-    count: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "-n",
-            "--count",
-            min=20,
-            help="generated samples; default: the run's score.final_samples",
-        ),
-    ] = None,
-    real: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--real", min=20, help="real images at most; default: 10000"),
-    ] = None,
-    seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=0, help="same seed, same samples; default: the run's"),
-    ] = None,
-    extractor: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="digits (28x28 grey images), cifar (32x32 colour images), inception or "
-            "inception-64 (any images); default: as in training"
-        ),
-    ] = None,
-    weights: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Inception-v3 as .npz or .safetensors; default: from the data folder"),
-    ] = None,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("-o", "--output", help="also draw the classes of data and samples: a .png"),
-    ] = None,
+    metrics: Metrics = None,
+    count: ScoredSamples = None,
+    real: RealImages = None,
+    seed: ScoreSeed = None,
+    extractor: ExtractorName = None,
+    weights: InceptionWeights = None,
+    output: ClassPicture = None,
     data_dir: DataDir = None,
 ) -> None:
     """Score a finished run against the data it was trained on.
 
-    Without options the figures are those that the run ended with. Points with known modes are
-    scored by how the samples cover them.
+    Without options the scores are those that the run ended with. Points with known modes are
+    scored by how well the samples cover them.
     """
     if output is not None:
         analysis.check_png(output)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from remuda.config.records import Record, read_record
 from remuda.data.dataset import Dataset, Modes
 from remuda.data.scaling import Scaling
-from remuda.files import Record, read_record
 
 _DESCRIPTION = "data.json"
 

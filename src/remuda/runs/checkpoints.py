@@ -12,8 +12,9 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from remuda.config.records import Record, read_record
 from remuda.errors import DamagedError, StoreError
-from remuda.files import Record, digest, read_record, sync, write_atomically, write_json
+from remuda.files import digest, sync, write_atomically, write_json
 from remuda.gan.parcels import Parcel, ParcelError, decode_parcel
 
 FORMAT = 1

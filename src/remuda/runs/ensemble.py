@@ -16,9 +16,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
+from remuda.config.records import Record, read_record
 from remuda.data import PIXELS, Scaling, find_label
 from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
-from remuda.files import Record, digest, read_record, to_json, write_atomically, write_json
+from remuda.files import digest, to_json, write_atomically, write_json
 from remuda.gan.networks import draw_noise, generate, generator_skeleton
 from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from remuda.files import Record
+from remuda.config.records import Record
 
 
 class DataSummary(Record):
@@ -38,7 +38,7 @@ class ScoreSummary(Record):
 class RunResult(Record):
     """What a finished run came to."""
 
-    rounds: int
+    rounds: int | None = None
     scores: ScoreSummary | None = None
     modes_by_cell: dict[str, ScoreSummary] | None = None
 

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from remuda.config import Config, load_config, render
+from remuda.config.records import read_record
 from remuda.errors import ConfigError, StoreError
-from remuda.files import digest, read_record, write_atomically, write_json
+from remuda.files import digest, write_atomically, write_json
 from remuda.gan.parcels import Parcel
 from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_parcel
 from remuda.runs.events import EventLog
