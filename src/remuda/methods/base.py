@@ -7,8 +7,6 @@ method knows nothing of processes or messages; what all methods do alike in a ro
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,19 +54,6 @@ class RoundReport:
     details: Mapping[str, Any] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)  # published, gathered, saved
     staleness: Mapping[str, int] | None = None  # asynchronous: rounds each peer was behind
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for a message."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RoundReport:
-        """The inverse of `to_json`; a loss that was NaN comes as null."""
-        losses: dict[str, Any] = {
-            name: math.nan if value is None else value for name, value in values["losses"].items()
-        }
-        genes = Genes(**values["genes"])
-        return cls(**{**values, "losses": Losses(**losses), "genes": genes})
 
 
 @dataclass(frozen=True)
