@@ -29,22 +29,50 @@ Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the .png.")
 ]
 
+Exclusion = Annotated[
+    str,
+    typer.Option(
+        metavar="seen|block",
+        help="Which discriminators may not judge a generator: those it has seen, or all of "
+        "its own run (block).",
+    ),
+]
+Tolerance = Annotated[
+    float,
+    typer.Option(metavar="X", min=0, help="A GAM duel is fair if |ln r_test| is below this."),
+]
+Temperatures = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number(1),
+        help="Temperatures between prior and posterior; more give a tighter bound.",
+    ),
+]
+Chains = Annotated[
+    int, typer.Option(metavar="N", parser=whole_number(1), help="Chains per example.")
+]
+Variance = Annotated[
+    float,
+    typer.Option(
+        metavar="X", help="Variance of the Gaussian noise on the output (images in [0, 1])."
+    ),
+]
+Simulated = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number(0),
+        help="Examples sampled from the model itself, for the BDMC gap; 0 for none.",
+    ),
+]
+
 
 @app.command()
 def gam(
     paths: RunPaths,
-    exclusion: Annotated[
-        str,
-        typer.Option(
-            metavar="seen|block",
-            help="Which discriminators may not judge a generator: those it has seen, or all of "
-            "its own run (block).",
-        ),
-    ] = "seen",
-    tolerance: Annotated[
-        float,
-        typer.Option(metavar="X", min=0, help="A GAM duel is fair if |ln r_test| is below this."),
-    ] = 0.1,
+    exclusion: Exclusion = "seen",
+    tolerance: Tolerance = 0.1,
     count: Annotated[
         int,
         typer.Option(
@@ -167,31 +195,10 @@ def ais(
             help="Number of held-out examples.",
         ),
     ] = 50,
-    steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            parser=whole_number(1),
-            help="Temperatures between prior and posterior; more give a tighter bound.",
-        ),
-    ] = 1000,
-    chains: Annotated[
-        int, typer.Option(metavar="N", parser=whole_number(1), help="Chains per example.")
-    ] = 16,
-    variance: Annotated[
-        float,
-        typer.Option(
-            metavar="X", help="Variance of the Gaussian noise on the output (images in [0, 1])."
-        ),
-    ] = 0.025,
-    simulated: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            parser=whole_number(0),
-            help="Examples sampled from the model itself, for the BDMC gap; 0 for none.",
-        ),
-    ] = 10,
+    steps: Temperatures = 1000,
+    chains: Chains = 16,
+    variance: Variance = 0.025,
+    simulated: Simulated = 10,
     seed: Seed = 0,
     data_dir: DataDir = None,
 ) -> None:
