@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import remuda
+from tests import tiny_runs
 
 BEFORE = Path(__file__).parent / "fixtures" / "before"
 INTERRUPTED = ("cellular", "gap", "class_parallel", "independent")
@@ -85,8 +84,9 @@ def test_an_old_run_is_finished_as_the_old_revision_finished_it(name: str, tmp_p
 @pytest.mark.slow
 def test_an_old_run_is_finished_by_the_command_on_processes(tmp_path: Path) -> None:
     run = copied("gap", tmp_path)
-    command = [sys.executable, "-m", "remuda", "resume", str(run), "--plain"]
-    subprocess.run([*command, "--engine", "process", "--workers", "2"], check=True)
+    words = ("resume", str(run), "--plain", "--engine", "process", "--workers", "2")
+    code, _, errors = tiny_runs.remuda(tmp_path, *words)
+    assert code == 0, errors
     assert_finished_as_before(run, "gap")
 
 

@@ -32,7 +32,7 @@ for group in (training, cluster, results, analysis, inputs):
 def main() -> NoReturn:
     """Run a command. A user's mistake ends in one line and an exit code, never a traceback."""
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="remuda", standalone_mode=False)
     except RemudaError as error:
         for line in str(error).splitlines():
             print(f"remuda: {line}", file=sys.stderr)
