@@ -62,9 +62,10 @@ def score(
     """Scores of a finished run, measured again; by default exactly as the run did at its end.
 
     `samples` (default: the run's `score.final_samples`) drawn by `seed` (the run's) are compared
-    with at most `real` (10,000) of the images that the cells saw. `extractor` is a classifier's
-    name (`digits`, `cifar`), or `inception`, whose weights are those in the data folder or
-    `weights`. Points with known modes are scored by how the samples cover them.
+    with at most `real` of the images that the cells saw (60,000, or 10,000 by Inception).
+    `extractor` is a classifier's name (`digits`, `cifar`), or `inception`, whose weights are those
+    in the data folder or `weights`. Points with known modes are scored by how the samples cover
+    them.
     """
     return score_run(
         Path(path),

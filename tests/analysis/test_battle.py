@@ -64,8 +64,8 @@ def test_the_order_of_runs_only_orders_the_matrix(alone: Path, swapped: Path) ->
     one, other = fight([alone, swapped], samples=200), fight([swapped, alone], samples=200)
     order = [2, 3, 0, 1]
     assert torch.equal(other.shares, one.shares[order][:, order])
-    assert {side.name: side.verdicts for side in one.sides} == {
-        side.name: side.verdicts for side in other.sides
+    assert {side.name: side.scores for side in one.sides} == {
+        side.name: side.scores for side in other.sides
     }
     assert one.helped() == other.helped()
 
@@ -81,27 +81,27 @@ def test_fine_tuned_discriminators_do_not_judge_their_first_generators(
             assert bool(found.allowed[row, column]) == (lineage != f"alone/{column}")
 
 
-def verdicts(*averages: float) -> tuple[Gam2Score, ...]:
+def scores(*averages: float) -> tuple[Gam2Score, ...]:
     return tuple(Gam2Score(one, one / 2, 1) for one in averages)
 
 
 def test_populations_are_compared_with_isolated_gans_only(alone: Path, swapped: Path) -> None:
     found = fight([alone, swapped], samples=50)
     sides = (
-        Side("single", "single", range(2), verdicts(0.3, 0.4), is_isolated=True),
-        Side("gap", "gap", range(2, 4), verdicts(0.5, 0.6), is_isolated=False),
+        Side("single", "single", range(2), scores(0.3, 0.4), is_isolated=True),
+        Side("gap", "gap", range(2, 4), scores(0.5, 0.6), is_isolated=False),
     )
     planted = replace(found, sides=sides)
-    assert [(one.group, one.singles, one.verdict) for one in planted.helped()[:1]] == [
+    assert [(one.group, one.singles, one.outcome) for one in planted.helped()[:1]] == [
         ("gap", "single", "strongly helps")
     ]
     assert [side.best for side in sides] == [1, 3]
-    unjudged = (sides[0], replace(sides[1], verdicts=verdicts(0.1, math.nan)))
-    assert replace(found, sides=unjudged).helped()[0].verdict == "unknown"
+    unjudged = (sides[0], replace(sides[1], scores=scores(0.1, math.nan)))
+    assert replace(found, sides=unjudged).helped()[0].outcome == "unknown"
     # All runs of isolated GANs count as one: the best of all singles is to be beaten.
     pooled = (sides[0], replace(sides[1], is_isolated=True), replace(sides[1], name="cells"))
     (one,) = replace(found, sides=pooled).helped()
-    assert (one.singles, one.verdict) == ("single, gap", "does not help")
+    assert (one.singles, one.outcome) == ("single, gap", "does not help")
 
 
 def test_judges_of_both_are_asked_one_by_one(alone: Path, swapped: Path) -> None:
@@ -137,14 +137,14 @@ def test_the_best_members_fight_a_duel(alone: Path, swapped: Path) -> None:
     shares = torch.full((4, 4), 0.5)
     shares[1, 2], shares[2, 1] = 0.2, 0.8
     sides = (
-        replace(found.sides[0], verdicts=verdicts(0.3, 0.4)),
-        replace(found.sides[1], verdicts=verdicts(0.6, 0.5)),
+        replace(found.sides[0], scores=scores(0.3, 0.4)),
+        replace(found.sides[1], scores=scores(0.6, 0.5)),
     )
     errors = (0.9, 0.3, 0.3, 0.1)
     ((one, other, result),) = replace(found, shares=shares, sides=sides, real_errors=errors).duels()
     assert (one, other, result.winner) == ("alone:1", "swapped:0", 1)
     assert result.sample_ratio == pytest.approx(0.25)
-    unjudged = replace(found, sides=(replace(sides[0], verdicts=verdicts(math.nan)), sides[1]))
+    unjudged = replace(found, sides=(replace(sides[0], scores=scores(math.nan)), sides[1]))
     assert unjudged.duels() == []
 
 

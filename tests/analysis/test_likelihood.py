@@ -107,7 +107,7 @@ def test_the_lines_say_what_was_measured() -> None:
         "log-likelihood by AIS, 4 held-out items of x, observation variance 0.025, 3 chains, "
         "7 temperatures",
         "log p(x)        2.50 ± 0.65 nats",
-        "BDMC gap        0.12 nats, on data of the model's own",
+        "BDMC gap        0.12 nats, on data drawn from the model",
     ]
     assert math.isnan(Likelihood(values[:1], None, FEW, "x").error)
     assert len(Likelihood(values, None, FEW, "x").lines()) == 2

@@ -64,7 +64,7 @@ def _one_thread() -> Iterator[None]:
 
 def test_an_easy_density_is_found_and_more_steps_come_nearer() -> None:
     decoder = Linear(size=6, latent=2, variance=0.025)
-    short, long = (errors(decoder, count=32, steps=steps) for steps in (40, 400))
+    short, long = (errors(decoder, count=32, steps=steps) for steps in (40, 200))
     assert long.abs().mean() < 0.5 * short.abs().mean()
     assert long.mean().abs() < 0.1
     assert short.mean() < 0  # an estimate that is off is off to below
@@ -74,19 +74,19 @@ def test_an_easy_density_is_found_and_more_steps_come_nearer() -> None:
 def test_the_accuracy_asked_for() -> None:
     """d=20, k=5, s²=0.025, T=1000: mean error below 0.2 nat, and smaller than at T=100."""
     decoder = Linear(size=20, latent=5, variance=0.025)
-    found = {steps: errors(decoder, count=64, steps=steps) for steps in (100, 300, 1000)}
+    found = {steps: errors(decoder, count=64, steps=steps) for steps in (100, 1000)}
     means = {steps: error.mean().abs().item() for steps, error in found.items()}
     assert means[1000] < 0.2
-    assert means[1000] < means[300] < means[100]
+    assert means[1000] < means[100]
     sizes = {steps: error.abs().mean().item() for steps, error in found.items()}
-    assert sizes[1000] < sizes[300] < sizes[100]
+    assert sizes[1000] < sizes[100]
 
 
 @pytest.mark.slow
 def test_bounds_bracket_the_truth_and_close_with_more_steps() -> None:
     decoder = Linear(size=6, latent=2, variance=0.025)
     gaps = []
-    for steps in (25, 100, 300):
+    for steps in (25, 100, 200):
         settings = AisSettings(variance=decoder.variance, steps=steps)
         rng, same = stream(), stream()
         bounds = bidirectional_bounds(decoder, decoder.latent, 64, settings, rng)
@@ -94,7 +94,7 @@ def test_bounds_bracket_the_truth_and_close_with_more_steps() -> None:
         made = decoder(secret)
         items = made + math.sqrt(decoder.variance) * torch.randn(made.shape, generator=same)
         truth = decoder.truth(items).mean()
-        # In expectation: at 300 steps both may be off by the noise of 64 examples.
+        # In expectation: at 200 steps both may be off by the noise of 64 examples.
         slack = 0.1
         assert bounds.lower.mean() - slack < truth < bounds.upper.mean() + slack
         assert bounds.gap == pytest.approx((bounds.upper - bounds.lower).mean().item())

@@ -1,4 +1,4 @@
-"""GAM and GAM-II on matrices made by hand, and what must never change their verdicts."""
+"""GAM and GAM-II on matrices made by hand, and what must never change their scores."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ def test_a_generator_is_judged_by_those_it_never_met() -> None:
         [True, True, False, False],
         [True, True, False, False],
     ]
-    verdicts = gam2(SHARES, allowed)
-    assert [one.judges for one in verdicts] == [3, 3, 2, 2]
-    assert [one.average for one in verdicts] == pytest.approx([0.2, 0.7 / 3, 0.45, 0.75])
-    assert [one.worst for one in verdicts] == pytest.approx([0.1, 0.1, 0.4, 0.7])
-    assert best(verdicts) == 3
+    scores = gam2(SHARES, allowed)
+    assert [one.judges for one in scores] == [3, 3, 2, 2]
+    assert [one.average for one in scores] == pytest.approx([0.2, 0.7 / 3, 0.45, 0.75])
+    assert [one.worst for one in scores] == pytest.approx([0.1, 0.1, 0.4, 0.7])
+    assert best(scores) == 3
 
 
 def test_blocks_keep_the_whole_run_out() -> None:
-    verdicts = gam2(SHARES, may_judge([*ALONE, *SWAPPED], "block"))
-    assert [one.judges for one in verdicts] == [2, 2, 2, 2]
-    assert [one.average for one in verdicts] == pytest.approx([0.2, 0.3, 0.45, 0.75])
-    assert [one.worst for one in verdicts] == pytest.approx([0.1, 0.2, 0.4, 0.7])
+    scores = gam2(SHARES, may_judge([*ALONE, *SWAPPED], "block"))
+    assert [one.judges for one in scores] == [2, 2, 2, 2]
+    assert [one.average for one in scores] == pytest.approx([0.2, 0.3, 0.45, 0.75])
+    assert [one.worst for one in scores] == pytest.approx([0.1, 0.2, 0.4, 0.7])
 
 
 def test_without_a_judge_there_is_no_score() -> None:
     for exclusion in EXCLUSIONS:
-        verdicts = gam2(SHARES[2:, 2:], may_judge(SWAPPED, exclusion))
-        assert all(math.isnan(one.average) and math.isnan(one.worst) for one in verdicts)
-        assert [one.judges for one in verdicts] == [0, 0]
-        assert best(verdicts) is None
+        scores = gam2(SHARES[2:, 2:], may_judge(SWAPPED, exclusion))
+        assert all(math.isnan(one.average) and math.isnan(one.worst) for one in scores)
+        assert [one.judges for one in scores] == [0, 0]
+        assert best(scores) is None
 
 
 def test_a_share_of_nothing_is_a_score() -> None:
     """A judge that is never fooled gives 0; only the lack of judges gives NaN."""
-    verdicts = gam2(torch.zeros(4, 4), may_judge([*ALONE, *SWAPPED], "seen"))
-    assert [one.average for one in verdicts] == [0, 0, 0, 0]
-    assert best(verdicts) == 0
+    scores = gam2(torch.zeros(4, 4), may_judge([*ALONE, *SWAPPED], "seen"))
+    assert [one.average for one in scores] == [0, 0, 0, 0]
+    assert best(scores) == 0
 
 
 @given(

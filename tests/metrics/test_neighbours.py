@@ -94,7 +94,7 @@ def test_the_kernel_distance_is_zero_on_average_for_the_same_law_and_grows() -> 
 def test_too_few_items_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"KID of 1 samples; allowed: at least 2"):
         kernel_distance(cloud(1, 0), cloud(5, 0), np.random.default_rng(0))
-    with pytest.raises(ConfigError, match="3 samples have no 3 neighbours"):
+    with pytest.raises(ConfigError, match="3 samples do not have 3 neighbours"):
         precision_recall(cloud(3, 0), cloud(9, 0))
     with pytest.raises(ConfigError, match="allowed: at least 6 samples"):
         density_coverage(cloud(9, 0), cloud(5, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from remuda.config import DataSettings
 from remuda.data import load_dataset
 from remuda.errors import ConfigError
 from remuda.metrics import SampleStatistics, fid, load_extractor
+from remuda.runs.prepare import Run
 from tests import tiny_runs
 
 SMALL = [
@@ -104,6 +106,22 @@ def test_only_what_the_cells_see_is_real(tmp_path: Path) -> None:
     )
     assert kept(run)["real"] == "20 of 20 training images that the cells see"
     assert json.loads(json.dumps(remuda.score(run).to_json())) == kept(run)
+
+
+def test_a_result_compares_with_more_images_than_the_live_score_looks_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("remuda.runs.scoring.LIVE_REAL_IMAGES", 100)
+    prepare = partial(Run.prepare, real_samples=100)
+    monkeypatch.setattr("remuda.parallel.training.Run.prepare", prepare)
+    words = ("data=digits", "data.limit=300", "method=independent", "grid=1x1")
+    run = trained(tmp_path / "run", *words)
+    assert kept(run)["real"] == "300 of 300 training images"
+    (features,) = (tmp_path / "cache" / "remuda" / "features").iterdir()
+    before = features.stat().st_mtime_ns
+    assert json.loads(json.dumps(remuda.score(run).to_json())) == kept(run)
+    assert features.stat().st_mtime_ns == before  # read, not made again
 
 
 @pytest.mark.parametrize(

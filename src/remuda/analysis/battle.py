@@ -1,4 +1,4 @@
-"""A battle of runs: every discriminator judges every generator it may (GAM and GAM-II)."""
+"""A battle of runs: every discriminator judges every generator it may judge (GAM, GAM-II)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from remuda.metrics.gam import (
 )
 from remuda.runs.population import Population, held_out, load_population
 
-# Their discriminators say how much more real one item is than another, not whether one is real.
-_NO_CLASSIFIERS = ("wasserstein", "relativistic")
+# Their discriminators rank items by how real they look, and do not say whether one is real.
+_NO_JUDGES = ("wasserstein", "relativistic")
 MOST_REAL = 10_000
 _LONGEST = 8  # letters of a run's name that fit over the columns of a matrix
 Progress = Callable[[str], None]
@@ -35,22 +35,22 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Side:
-    """One run in a battle: its members' places in the matrix and what GAM-II says of them."""
+    """One run in a battle: its members' places in the matrix and their GAM-II scores."""
 
     name: str
     label: str  # what the matrix calls it: its name, or a letter where names are long
     places: range
-    verdicts: tuple[Gam2Score, ...]
+    scores: tuple[Gam2Score, ...]
     is_isolated: bool
 
     @property
     def averages(self) -> list[float]:
-        return [one.average for one in self.verdicts]
+        return [one.average for one in self.scores]
 
     @property
     def best(self) -> int | None:
-        """The place of its best generator, None where none was judged."""
-        found = best(self.verdicts)
+        """The place of its best generator; None where none was judged."""
+        found = best(self.scores)
         return None if found is None else self.places[found]
 
 
@@ -60,19 +60,19 @@ class Comparison:
 
     group: str
     singles: str
-    verdict: str  # strongly helps, helps, or does not help
+    outcome: str  # strongly helps, helps, or does not help
     judges: int  # that may judge both
     prefer: int  # of which call more of the population's samples real
 
 
 @dataclass(frozen=True)
 class Battle:
-    """The battle matrix and all that follows from it."""
+    """The battle matrix and everything that follows from it."""
 
     names: tuple[str, ...]  # of the members, as rows and columns are called
     shares: Tensor  # [i, j]: share of generator j's samples that discriminator i calls real
     allowed: Tensor  # [i, j]: whether discriminator i may judge generator j
-    real_errors: tuple[float, ...]  # share of real items that each discriminator takes for made
+    real_errors: tuple[float, ...]  # share of real items that each discriminator calls generated
     real: str  # what those items are
     samples: int
     exclusion: Exclusion
@@ -80,7 +80,7 @@ class Battle:
     tolerance: float = TOLERANCE
 
     def helped(self) -> list[Comparison]:
-        """Each run of GANs that met beside all that did not."""
+        """Each run whose GANs met, beside all runs whose GANs did not."""
         alone = [side for side in self.sides if side.is_isolated]
         singles = [value for side in alone for value in side.averages]
         places = [place for side in alone for place in side.places]
@@ -89,8 +89,8 @@ class Battle:
         for group in self.sides:
             if alone and not group.is_isolated:
                 common, prefer = self._preferences(places, list(group.places))
-                verdict = helps(singles, group.averages)
-                found.append(Comparison(group.name, names, verdict, common, prefer))
+                outcome = helps(singles, group.averages)
+                found.append(Comparison(group.name, names, outcome, common, prefer))
         return found
 
     def _preferences(self, singles: list[int], group: list[int]) -> tuple[int, int]:
@@ -177,12 +177,12 @@ def _sides(
     populations: Sequence[Population],
     names: Sequence[str],
     labels: Sequence[str],
-    verdicts: Sequence[Gam2Score],
+    scores: Sequence[Gam2Score],
 ) -> tuple[Side, ...]:
     sides, start = [], 0
     for population, name, label in zip(populations, names, labels, strict=True):
         places = range(start, start + len(population.members))
-        of_run = tuple(verdicts[places.start : places.stop])
+        of_run = tuple(scores[places.start : places.stop])
         sides.append(Side(name, label, places, of_run, population.is_isolated))
         start = places.stop
     return tuple(sides)
@@ -196,7 +196,7 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
     called = [path.resolve().name for path in paths]
     for path, name in zip(paths, called, strict=True):
         if called.count(name) > 1:
-            # Lineages that came from one run into another are told by the run's name.
+            # A lineage that one run took from another is identified by that run's name.
             raise ConfigError(
                 f"{path}: {called.count(name)} runs are called {name}; "
                 "allowed: every run once, each with a name of its own"
@@ -206,7 +206,7 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
         progress(f"loading {path}")
         found = load_population(path, data_dir)
         objective = found.config.training.objective
-        if objective in _NO_CLASSIFIERS:
+        if objective in _NO_JUDGES:
             raise ConfigError(
                 f"{path}: training.objective={objective}: its discriminators do not say whether "
                 "an item is real; allowed: minimax, heuristic, least_squares"

@@ -1,4 +1,4 @@
-"""Learning curves of discriminators, from the events of runs: cost on seen and on held-out data."""
+"""Learning curves of discriminators from the events of runs: cost on training and held-out data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Costs:
 
     @property
     def spreads(self) -> npt.NDArray[np.float64]:
-        """Mean |training − validation| of every member: how much it knows its data by heart."""
+        """Mean |training − validation| of every member: how much it overfits."""
         found: npt.NDArray[np.float64] = np.nanmean(np.abs(self.train - self.validation), axis=1)
         return found
 
@@ -40,7 +40,7 @@ class Costs:
 
     @property
     def late_gap(self) -> float:
-        """Mean validation − training over the second half of the rounds: with its sign."""
+        """Mean of validation − training over the second half of the rounds, with its sign."""
         half = len(self.rounds) // 2
         return float(np.nanmean(self.validation[:, half:] - self.train[:, half:]))
 
@@ -74,5 +74,5 @@ def read_costs(path: Path) -> Costs:
 
 
 def _number(value: float | None) -> float:
-    # A cost that was no number is null in the events.
+    # NaN is null in the events.
     return float("nan") if value is None else float(value)

@@ -1,4 +1,4 @@
-"""How likely a finished run's mixture makes held-out data: AIS in nats, with the BDMC gap."""
+"""The log-likelihood of held-out data under a finished run: AIS in nats, with the BDMC gap."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Likelihood:
-    """log p(x) of some examples, with all that must be known to compare it."""
+    """log p(x) of some examples, with everything that must be known to compare it."""
 
     values: Tensor  # nats, one per example
-    gap: float | None  # BDMC, weighted as the mixture; None where it was not asked for
+    gap: float | None  # BDMC, weighted like the mixture; None if not requested
     settings: AisSettings
     examples: str
 
@@ -44,7 +44,7 @@ class Likelihood:
 
     @property
     def error(self) -> float:
-        """Standard error of the mean; of a single example there is none."""
+        """Standard error of the mean; NaN for a single example."""
         count = len(self.values)
         return self.values.std().item() / math.sqrt(count) if count > 1 else math.nan
 
@@ -57,7 +57,7 @@ class Likelihood:
             f"log p(x)        {self.mean:.2f} ± {self.error:.2f} nats",
         ]
         if self.gap is not None:
-            lines.append(f"BDMC gap        {self.gap:.2f} nats, on data of the model's own")
+            lines.append(f"BDMC gap        {self.gap:.2f} nats, on data drawn from the model")
         return lines
 
 
@@ -89,7 +89,7 @@ class Estimate:
         return len(self._decoders) * chunks * self._settings.steps
 
     def seconds(self) -> float:
-        """About how long it will take: one gradient of every member, times their number."""
+        """About how long it will take: one gradient of every member is timed and multiplied."""
         total = 0.0
         for _, decoder, latent in self._decoders:
             for count, times in ((len(self._items), 1), (self._simulated, 2)):
@@ -100,7 +100,7 @@ class Estimate:
         return total * self._settings.leapfrog * self._settings.steps
 
     def run(self, progress: Progress = lambda _done, _all: None) -> Likelihood:
-        """The estimate; `progress` hears of every step."""
+        """The estimate; `progress` is called after every step."""
         done = 0
 
         def tick(_step: int, _steps: int) -> None:
@@ -145,8 +145,8 @@ def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:
         own = ensemble.network_of(member)
         if own.num_classes:
             raise ConfigError(
-                "ais: these generators are told labels, so their likelihood is that of items with "
-                "labels; allowed: runs with network.condition=none, one GAN per label among them"
+                "ais: these generators are told labels, so their likelihood is that of labelled "
+                "items; allowed: runs with network.condition=none, which includes one GAN per label"
             )
         network.requires_grad_(False)
 

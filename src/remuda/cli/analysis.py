@@ -1,4 +1,4 @@
-"""The commands that ask questions of runs: gam, ais, tsne, curves. Thin; the work is beside them.
+"""The commands that analyse runs: gam, ais, tsne, curves. Thin; the work is in `analysis`.
 
 As in `cli`, what needs torch or matplotlib is imported inside the command that needs it.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from remuda.analysis.battle import Battle
     from remuda.runs.scoring import Scores
 
-BLIND = 0.5  # share of real items taken for made from which a judge is named
+BLIND = 0.5  # a judge that calls more than this share of real items generated is named
 
 app = typer.Typer()
 
@@ -142,7 +142,7 @@ def _print_battle(found: Battle) -> None:
     print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges")
     table = _table("run", "members", "avg min–max", "worst min–max", "avg of each member")
     for side in found.sides:
-        worsts = [one.worst for one in side.verdicts]
+        worsts = [one.worst for one in side.scores]
         table.add_row(
             side.name,
             str(len(side.places)),
@@ -158,15 +158,15 @@ def _print_battle(found: Battle) -> None:
     ]
     if blind:
         print(
-            f"judges that take most real items for made, to be trusted little: {', '.join(blind)}"
+            f"judges not to be trusted, as they call most real items generated: {', '.join(blind)}"
         )
     for beside in found.helped():
-        print(f"{beside.group} beside {beside.singles}: {beside.verdict}")
+        print(f"{beside.group} beside {beside.singles}: {beside.outcome}")
         print(
             f"of {beside.judges} judges of both, {beside.prefer} call more of {beside.group} real"
         )
-    if any(one.judges == 0 for side in found.sides for one in side.verdicts):
-        print("nan: no judge is left that the generator has not met; allowed: more runs")
+    if any(one.judges == 0 for side in found.sides for one in side.scores):
+        print("nan: every judge has met the generator; allowed: more runs")
     duels = found.duels()
     if duels:
         print(f"\nGAM between the best members; errors on {found.real}")
@@ -322,7 +322,7 @@ def coverage_by_cell(run: Path, scores: Scores) -> list[str]:
 
 
 def draw_classes(run: Path, scores: Scores, output: Path) -> None:
-    """A picture of how often each class comes up, in the data and in the samples."""
+    """A picture of how often each class appears, in the data and in the samples."""
     from remuda.analysis.figures import class_bars
 
     if not scores.class_histogram:

@@ -38,7 +38,7 @@ RealImages = Annotated[
         "--real",
         metavar="N",
         parser=whole_number(20),
-        help="Largest number of real images, at least 20.  [default: 10000]",
+        help="Largest number of real images, at least 20.  [default: 60000; 10000 with Inception]",
     ),
 ]
 ScoreSeed = Annotated[

@@ -17,7 +17,6 @@ from remuda.config.methods import (
     MethodSettings,
 )
 from remuda.config.networks import (
-    AnyNetwork,
     ClassDcganSettings,
     DcganSettings,
     GranSettings,
@@ -37,7 +36,6 @@ __all__ = [
     "METRICS",
     "OBJECTIVES",
     "PENALTIES",
-    "AnyNetwork",
     "CellularSettings",
     "ClassDcganSettings",
     "ClassParallelSettings",

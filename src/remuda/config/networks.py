@@ -165,6 +165,3 @@ class ResnetSettings(LabelledSettings):
     spectral_norm: bool = Field(True, description=_SPECTRAL_NORM)
     width: int = Field(64, ge=1, description="channels of every layer")
     attention: bool = Field(False, description=_ATTENTION)
-
-
-AnyNetwork = NetworkSettings

@@ -21,7 +21,7 @@ from remuda.metrics.inception_score import inception_score, inception_score_spli
 from remuda.metrics.metric import Comparison, Metric, Need, PointComparison
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
 from remuda.metrics.reference import (
-    REAL_IMAGES,
+    LIVE_REAL_IMAGES,
     Progress,
     Reference,
     evenly_spaced,
@@ -34,8 +34,8 @@ from remuda.metrics.statistics import SampleStatistics
 
 __all__ = [
     "INCEPTION",
+    "LIVE_REAL_IMAGES",
     "METRICS",
-    "REAL_IMAGES",
     "SHAPES",
     "Anova",
     "AnyExtractor",

@@ -1,10 +1,10 @@
-"""Log-likelihood of a generator by annealed importance sampling (AIS), and its honesty check.
+"""Log-likelihood of a generator by annealed importance sampling (AIS), and a check of it.
 
 A generator with Gaussian noise on its output is a density, p(x) = ∫ p(z) N(x; G(z), s²I) dz. AIS
 (Neal 2001; for decoders: Wu et al. 2017) walks chains from the prior to the posterior through
 f_t(z) = p(z) N(x; G(z), s²I)^β_t, with Hamiltonian Monte Carlo on the way; its estimate is a lower
-bound on log p(x) in expectation. On data that the generator made itself an exact posterior sample
-is known, and walking back from it gives an upper bound: the gap between both says how far the
+bound on log p(x) in expectation. For data from the generator itself an exact posterior sample is
+known, and walking back from it gives an upper bound: the gap between the two says how far the
 estimate can be trusted (BDMC, Grosse et al. 2015).
 """
 
@@ -24,9 +24,9 @@ Decoder = Callable[[Tensor], Tensor]
 Tick = Callable[[int, int], None]
 Prior = Literal["gaussian", "uniform"]
 ACCEPTANCE = 0.65  # what the step size is adapted to; about the best for HMC
-_ADAPTATION = 0.2  # by how much, in its logarithm, a step changes the step size at most
-# Trajectories of one length come back to where they started wherever a direction's period divides
-# it, and such directions never mix; so every chain varies its step size by this much, either way.
+_ADAPTATION = 0.2  # the most by which a step changes the logarithm of the step size
+# Trajectories of one length return to their start in every direction whose period divides it, and
+# such directions never mix; so every chain varies its step size by this much, either way.
 _JITTER = 0.5
 # Of the sigmoid that spaces the temperatures. Wu et al. take 4; on the linear-Gaussian decoder of
 # the tests 6 brings the deviation between chains from 1.5 to 1.1 nats.
@@ -35,7 +35,7 @@ _STEEPNESS = 6.0
 
 @dataclass(frozen=True)
 class AisSettings:
-    """How much work an estimate is worth; more steps make it tighter."""
+    """How much work goes into an estimate; more steps make it tighter."""
 
     variance: float = 0.025  # s²; the `sigma` of the public evaluator is this, not s
     chains: int = 16
@@ -59,7 +59,7 @@ class Bounds:
 
     @property
     def gap(self) -> float:
-        """Mean distance of the bounds: at most so far is the estimate off, on such data."""
+        """Mean distance of the bounds: on such data the estimate is off by no more than this."""
         return (self.upper - self.lower).mean().item()
 
 
@@ -71,7 +71,7 @@ def temperatures(steps: int) -> Tensor:
 
 
 def with_prior(decoder: Decoder, prior: Prior) -> Decoder:
-    """The decoder as one of Gaussian noise: the same density, without borders to bump into."""
+    """The decoder as a function of Gaussian noise: the same density, without hard borders."""
     if prior == "gaussian":
         return decoder
     # 2Φ(v) - 1 of a standard Gaussian v is uniform on [-1, 1].
@@ -104,12 +104,12 @@ def bidirectional_bounds(
     rng: torch.Generator,
     tick: Tick | None = None,
 ) -> Bounds:
-    """Lower and upper bounds on log p of `count` items that the generator makes itself."""
+    """Lower and upper bounds on log p of `count` items drawn from the generator itself."""
     secret = torch.randn(count, latent, generator=rng)
     with torch.no_grad():
-        made = decoder(secret)
-    noise = torch.randn(made.shape, generator=rng)
-    items = made + math.sqrt(settings.variance) * noise
+        clean = decoder(secret)
+    noise = torch.randn(clean.shape, generator=rng)
+    items = clean + math.sqrt(settings.variance) * noise
     walk = _Walk(decoder, items, settings, rng)
     start = torch.randn(settings.chains * count, latent, generator=rng)
 
@@ -119,7 +119,7 @@ def bidirectional_bounds(
         return lambda done, total: tick(offset * total + done, 2 * total)
 
     upward, sizes = walk.up(start, half(0))
-    # What made an item is an exact sample of its posterior; every chain starts there.
+    # The noise behind an item is an exact sample of its posterior; every chain starts there.
     downward = walk.down(secret.repeat(settings.chains, 1), sizes, half(1))
     return Bounds(_log_mean_exp(upward), -_log_mean_exp(-downward))
 
@@ -199,7 +199,7 @@ class _Walk:
             at = self._look(at.place + step * push)
             push = push + 0.5 * step * (beta * at.slope - at.place)
         end = _log_density(at, beta) - 0.5 * push.square().sum(1)
-        # A trajectory that flew off to where nothing is a number is one that is never taken.
+        # A trajectory that ends in NaN is never accepted.
         chance = torch.nan_to_num((end - start).clamp(max=0).exp(), nan=0.0).to(step.dtype)
         taken = torch.rand(chance.shape, generator=self._rng, dtype=chance.dtype) < chance
         keep = taken[:, None]

@@ -1,8 +1,8 @@
 """Analysis of variance over labels: do the classes of a data set differ, channel by channel?
 
 Two statistics. The *papers'* one (CLASS and W-CLASS) sets the variance of the classes' mean pixels
-against the variance of single pixels, with image counts for degrees of freedom; it is no F
-statistic, and is here to be compared with their tables. The *proper* one is the usual one-way
+against the variance of single pixels, with image counts for degrees of freedom; it is not an F
+statistic, and is here only to compare with their tables. The *proper* one is the usual one-way
 analysis of variance of the images' mean values, with its p and the effect size η².
 """
 
@@ -32,7 +32,7 @@ class ChannelAnova:
 
 @dataclass(frozen=True)
 class Anova:
-    """What the labels of a data set explain of its values."""
+    """How much of the values of a data set its labels explain."""
 
     data: str
     items: int
@@ -41,7 +41,7 @@ class Anova:
 
     @property
     def meaning(self) -> str:
-        """One sentence: what it says about training one GAN per label."""
+        """In a sentence, what this means for training one GAN per label."""
         best = max(self.channels, key=lambda channel: channel.eta_squared)
         share = f"labels explain up to {best.eta_squared:.1%} of the variance of image means"
         if best.p >= SIGNIFICANT:
@@ -64,13 +64,13 @@ def anova(items: torch.Tensor, labels: torch.Tensor | None, name: str) -> Anova:
     """Both statistics for every channel of a labelled data set."""
     if labels is None:
         raise DataError(f"{name}: has no labels, so there are no classes to compare")
-    # Classes without items have no mean; they are no groups of an analysis of variance.
+    # A class without items has no mean, so it is not a group of an analysis of variance.
     present, groups = torch.unique(labels, return_inverse=True)
     count, classes = len(items), len(present)
     if classes < 2 or count <= classes:
         raise DataError(
             f"{name}: {count} items in {classes} classes; an analysis of variance needs "
-            "two classes at least, and more items than classes"
+            "at least two classes, and more items than classes"
         )
     means, squares = _moments(items)
     channels = tuple(
@@ -122,7 +122,7 @@ def _ratio(above: float, below: float) -> float:
 
 
 def _tail(f: float, between: int, within: int) -> float:
-    """The chance of so large an F where the classes do not differ; 0 below 1e-300 or so."""
+    """The chance of an F this large if the classes did not differ; 0 below about 1e-300."""
     from scipy.special import fdtrc
 
     return float(fdtrc(between, within, f))

@@ -1,7 +1,7 @@
 """The small classifiers whose features and logits are scored, and the files they live in.
 
-One of digits, 1.3 million multiplications an image, and one of CIFAR-10's classes, ten million:
-scoring a thousand images must cost far less than training a generator for a round. Made by
+One for digits, with 1.3 million multiplications per image, and one for CIFAR-10, with ten million:
+scoring a thousand images must cost far less than training a generator for a round. Trained by
 `scripts/train_digits_classifier.py` and `scripts/train_cifar_classifier.py`.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
+from pydantic import BaseModel, ValidationError
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
@@ -31,7 +32,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.body = nn.Sequential(*body)
         self.head = nn.Linear(64, 10)
-        # Three times as fast on a processor as the default layout.
+        # Three times as fast on a CPU as the default layout.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,7 +41,7 @@ class Classifier(nn.Module):
 
 
 class DigitsNetwork(Classifier):
-    """Of digits, 28x28."""
+    """For digits, 28x28."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -53,10 +54,10 @@ class DigitsNetwork(Classifier):
 
 
 class CifarNetwork(Classifier):
-    """Of colour images, 32x32."""
+    """For colour images, 32x32."""
 
     def __init__(self) -> None:
-        # Trained with batch norm, which is part of the weights by the time they are saved.
+        # Trained with batch norm, which is folded into the weights before they are saved.
         super().__init__(
             *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -66,13 +67,13 @@ class CifarNetwork(Classifier):
         )
 
 
-# What the files in `weights` hold, by name.
+# The classifiers whose weights are in `weights`, by file name.
 NETWORKS: dict[str, Callable[[], Classifier]] = {"digits": DigitsNetwork, "cifar": CifarNetwork}
 
 
 @dataclass(frozen=True)
 class Card:
-    """What must be known of a classifier to read a figure made with it."""
+    """What must be known about a classifier to read a figure made with it."""
 
     name: str
     scaling: str
@@ -81,8 +82,21 @@ class Card:
     shape: tuple[int, ...]
 
 
+class _Version(BaseModel):
+    """Read first: another format may hold anything else."""
+
+    format: int
+
+
+class _About(_Version):
+    """The one entry of a file's metadata."""
+
+    card: Card
+    sha256: str
+
+
 def write_classifier(path: Path, network: nn.Module, card: Card) -> None:
-    """Save the weights with their card; readers check both."""
+    """Save the weights with their card; reading checks both."""
     tensors = {key: value.detach().contiguous() for key, value in network.state_dict().items()}
     about = {"format": FORMAT, "card": asdict(card), "sha256": _digest(tensors)}
     # One entry: safetensors writes several in a random order, and equal runs give equal files.
@@ -103,38 +117,33 @@ def read_classifier(path: Path, name: str = "digits") -> tuple[nn.Module, Card]:
         raise StoreError(f"{path}: the classifier's weights are missing; reinstall") from None
     except (SafetensorError, OSError) as error:
         raise StoreError(f"{path}: not a readable safetensors file ({error})") from None
-    card, checksum = _read_about(path, metadata.get("remuda", ""))
-    if checksum != _digest(tensors):
-        raise StoreError(f"{path}: the weights do not match their checksum; the file was changed")
+    about = _read_about(path, metadata.get("remuda", ""))
+    if about.sha256 != _digest(tensors):
+        raise StoreError(f"{path}: the file is damaged: the weights do not match their checksum")
     network = NETWORKS[name]()
     try:
         network.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
         raise StoreError(f"{path}: not the weights of this classifier ({error})") from None
-    return network.eval().requires_grad_(False), card
+    return network.eval().requires_grad_(False), about.card
 
 
-def _read_about(path: Path, text: str) -> tuple[Card, str]:
+def _read_about(path: Path, text: str) -> _About:
     """The card and the checksum, from the one entry of the file's metadata."""
     try:
-        about: dict[str, Any] = json.loads(text)
-        version = int(about["format"])
-    except (KeyError, TypeError, ValueError):
+        version = _Version.model_validate_json(text).format
+    except ValidationError:
         raise StoreError(f"{path}: not a remuda classifier (no format version)") from None
     if version != FORMAT:
         raise StoreError(f"{path}: format {version}; this remuda reads format {FORMAT}")
     try:
-        fields = about["card"]
-        card = Card(
-            name=str(fields["name"]),
-            scaling=str(fields["scaling"]),
-            accuracy=float(fields["accuracy"]),
-            classes=int(fields["classes"]),
-            shape=tuple(int(side) for side in fields["shape"]),
-        )
-        return card, str(about["sha256"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: damaged description of the classifier ({error!r})") from None
+        return _About.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise StoreError(
+            f"{path}: damaged description of the classifier ({key}: {first['msg']})"
+        ) from None
 
 
 def _digest(tensors: Mapping[str, torch.Tensor]) -> str:

@@ -6,30 +6,30 @@ import torch
 
 from remuda.metrics.statistics import SampleStatistics
 
-# A class counts as covered from this fraction of its real share: a generator that makes it four
+# A class counts as covered from this fraction of its real share: a generator that shows it four
 # times too rarely has all but lost it.
 COVERED = 0.25
 LOOKED_AT = 1000
-# Among 1,000 real digits no two neighbours are nearer than 0.24 of the typical distance, and among
-# real ones, the most uniform digit, than 0.12; copies of an image with pixel noise of σ 0.01 lie
-# at 0.01 to 0.03. So a tenth raises no alarm on real data and still sees copies that differ a bit.
+# Among 1,000 real digits no two are nearer than 0.24 of the typical distance, and among images of
+# the most uniform digit, 1, than 0.12; copies of an image with pixel noise of σ 0.01 are 0.01 to
+# 0.03 apart. So a tenth raises no alarm on real data and still finds copies that differ a little.
 DUPLICATE = 0.1
 
 
 def classes_covered(real: SampleStatistics, fake: SampleStatistics) -> int:
-    """How many of the real classes the samples show, at a quarter of the real share or more."""
+    """How many real classes the samples show, at a quarter of their real share or more."""
     present = real.class_shares > 0
     enough = fake.class_shares >= COVERED * real.class_shares
     return int((present & enough).sum().item())
 
 
 def typical_distance(features: torch.Tensor) -> float:
-    """How far apart neighbours are in real data: the yardstick of `near_duplicates`."""
+    """The median distance of neighbours in real data: the yardstick of `near_duplicates`."""
     return _nearest(features).median().item()
 
 
 def near_duplicates(features: torch.Tensor, typical: float) -> float:
-    """Share of samples that have a copy, or all but a copy, among the others."""
+    """Share of samples that have a copy, or nearly a copy, among the others."""
     return (_nearest(features) < DUPLICATE * typical).double().mean().item()
 
 

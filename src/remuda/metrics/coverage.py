@@ -16,14 +16,14 @@ from remuda.errors import ConfigError
 from remuda.metrics.metric import Metric, Need, PointComparison
 
 REACH = 3.0  # standard deviations around a mode within which a sample belongs to it
-# As for the classes of images: a mode made four times too rarely is all but lost. One stray of
-# ten thousand samples hits a mode, so hit alone says little of a generator that spans a plane.
+# As for the classes of images: a mode shown four times too rarely is all but lost. One stray among
+# ten thousand samples hits a mode, so hits alone say little about a generator that fills the plane.
 COVERED = 0.25
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How samples spread over the known modes."""
+    """How samples are spread over the known modes."""
 
     histogram: tuple[int, ...]  # high-quality samples of each mode
     samples: int
@@ -52,7 +52,7 @@ class Coverage:
     def divergence(self) -> float:
         """KL from the samples' mode histogram to equal shares, in nats; 0 is even, log k one mode.
 
-        Infinite when no sample hits a mode: nothing must not look even.
+        Infinite when no sample hits a mode, which must not look even.
         """
         total = sum(self.histogram)
         if total == 0:
@@ -75,7 +75,7 @@ def mode_coverage(samples: torch.Tensor, modes: torch.Tensor, spread: float) -> 
             "allowed: at least one sample and mode, and a positive spread"
         )
     distances, nearest = torch.cdist(samples.double(), modes.double()).min(1)
-    # Whatever is no number is near nothing: comparing with NaN is false.
+    # NaN is near nothing: comparing with it is false.
     good = nearest[distances <= REACH * spread]
     counts = torch.bincount(good, minlength=len(modes))
     return Coverage(tuple(int(count) for count in counts.tolist()), len(samples))

@@ -1,4 +1,4 @@
-"""Feature extractors: images in, the features and logits that every score is made of out."""
+"""Feature extractors: images in, features and logits out, which every score is made of."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
 
 WEIGHTS = Path(__file__).parent / "weights"
 SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}
-# The sources whose classes a classifier knows.
+# The data sources whose classes a classifier knows.
 MEANT_FOR = {"digits": ("digits", "mnist"), "cifar": ("cifar10",)}
 INCEPTION = {"inception": 2048, "inception-64": 64}  # and the features they give
 INCEPTION_FILES = ("inception_fid_fp16.npz", "inception.npz", "inception.safetensors")
-# Small enough that the activations of a chunk stay in the processor's cache.
+# Small enough that the activations of a chunk stay in the CPU's cache.
 CHUNK = 100
 INCEPTION_CHUNK = 10
 
@@ -48,7 +48,7 @@ class AnyExtractor(Protocol):
 
 
 class Extractor:
-    """A trained classifier that only looks: no gradients, no batch statistics, no randomness."""
+    """A trained classifier, only for inference: no gradients, batch statistics or randomness."""
 
     def __init__(self, network: nn.Module, card: Card) -> None:
         self._network = network.eval().requires_grad_(False)
@@ -74,8 +74,7 @@ class Extractor:
 class InceptionExtractor:
     """Inception-v3 as FID is defined on it: any images, thousands of features, slow.
 
-    Images are rounded to the 256 grey levels they have in files, for that is what real ones went
-    through.
+    Images are rounded to 256 levels, because real ones were when they were saved.
     """
 
     scaling = "0 to 255"
@@ -115,7 +114,7 @@ def load_extractor(name: str) -> Extractor:
 
 
 def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> InceptionExtractor:
-    """Inception-v3 with the given weights, or with those that lie in a data folder."""
+    """Inception-v3 with the given weights, or with those in a data folder."""
     places = (
         place / file
         for folder in folders
@@ -135,7 +134,7 @@ def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> 
 def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:
     """The extractor a run scores with, or None where none is meant for its data.
 
-    `auto` goes by the data's name: a digit classifier has no opinion on other 28x28 images.
+    `auto` goes by the name of the data: a digit classifier says nothing about other 28x28 images.
     """
     if settings.extractor == "none":
         return None

@@ -26,7 +26,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True)
 class Contender:
-    """One GAN of a battle: the run it is of, its discriminator, and those its generator met."""
+    """One GAN of a battle: its run, its discriminator, and those that its generator met."""
 
     block: int
     lineage: str  # travels with the discriminator when GANs swap them
@@ -35,7 +35,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Gam2Score:
-    """What GAM-II says of one generator; NaN where no judge is left."""
+    """The GAM-II score of one generator; NaN where no judge is left."""
 
     average: float
     worst: float
@@ -44,9 +44,9 @@ class Gam2Score:
 
 @torch.no_grad()
 def share_called_real(discriminator: nn.Module, samples: Tensor) -> float:
-    """How many of the samples a discriminator takes for real: one entry of the battle matrix.
+    """Share of the samples that a discriminator calls real: one entry of the battle matrix.
 
-    In eval mode, or the batch that is judged would change the verdict; the mode is put back.
+    In eval mode, or the answers would depend on the batch; the mode is restored afterwards.
     """
     was_training = discriminator.training
     discriminator.eval()
@@ -79,20 +79,20 @@ def may_judge(contenders: Sequence[Contender], exclusion: Exclusion) -> Tensor:
 
 def gam2(shares: Tensor, allowed: Tensor) -> list[Gam2Score]:
     """GAM-II of every generator: the mean and the least of its judges' shares; higher is better."""
-    verdicts = []
+    scores = []
     for column, judges in zip(shares.double().T, allowed.T, strict=True):
         heard = column[judges]
         if len(heard) == 0:
-            verdicts.append(Gam2Score(math.nan, math.nan, 0))
+            scores.append(Gam2Score(math.nan, math.nan, 0))
         else:
-            verdicts.append(Gam2Score(heard.mean().item(), heard.min().item(), len(heard)))
-    return verdicts
+            scores.append(Gam2Score(heard.mean().item(), heard.min().item(), len(heard)))
+    return scores
 
 
-def best(verdicts: Sequence[Gam2Score]) -> int | None:
+def best(scores: Sequence[Gam2Score]) -> int | None:
     """The generator with the highest average, the first of equals; None where none was judged."""
-    judged = [place for place, one in enumerate(verdicts) if not math.isnan(one.average)]
-    return max(judged, key=lambda place: verdicts[place].average, default=None)
+    judged = [place for place, one in enumerate(scores) if not math.isnan(one.average)]
+    return max(judged, key=lambda place: scores[place].average, default=None)
 
 
 def helps(single: Sequence[float], population: Sequence[float]) -> str:
@@ -121,9 +121,9 @@ def duel(
     fooled: tuple[float, float],
     tolerance: float = TOLERANCE,
 ) -> Duel:
-    """GAM. `real_errors` are the shares of real data that D1 and D2 take for made.
+    """GAM. `real_errors` are the shares of real data that D1 and D2 call generated.
 
-    `fooled` are the shares of G2's samples that D1 takes for real, and of G1's that D2 does.
+    `fooled` are the share of G2's samples that D1 calls real, and of G1's that D2 calls real.
     """
     test_ratio, sample_ratio = _ratio(*real_errors), _ratio(*fooled)
     fair = 0 < test_ratio < math.inf and abs(math.log(test_ratio)) < tolerance
@@ -135,6 +135,6 @@ def duel(
 
 def _ratio(above: float, below: float) -> float:
     if below == 0:
-        # Two that never err are alike.
+        # Two that make no errors are equal.
         return 1.0 if above == 0 else math.inf
     return above / below

@@ -203,7 +203,7 @@ def enlarged(pixels: Tensor) -> Tensor:
 
 
 def _resizing(size: int) -> Tensor:
-    """(299, size): what each new row takes of the old ones."""
+    """(299, size): the share of each old row in each new one."""
     places = torch.arange(SIDE, dtype=torch.float64) * (size / SIDE)
     low = places.floor().long()
     high = (low + 1).clamp_max(size - 1)
@@ -219,9 +219,9 @@ def _resizing(size: int) -> Tensor:
 
 
 def read_inception(path: Path) -> tuple[InceptionNetwork, Tensor | None]:
-    """The network of an .npz or .safetensors file, and the weights of its logits if they are there.
+    """The network of an .npz or .safetensors file, and the weights of its logits if it has them.
 
-    Every tensor must be there, of its size and finite, and none that is unknown.
+    Every tensor must be there, have its size and be finite; unknown ones are refused.
     """
     tensors = _read(path)
     network = InceptionNetwork()
@@ -230,7 +230,7 @@ def read_inception(path: Path) -> tuple[InceptionNetwork, Tensor | None]:
             _fill(unit, name, tensors, path)
     head = {name: tensors.pop(name) for name in _HEAD if name in tensors}
     if tensors:
-        raise StoreError(f"{path}: {min(tensors)} is no part of Inception-v3")
+        raise StoreError(f"{path}: {min(tensors)} is not part of Inception-v3")
     if head and ("fc.weight" not in head or head["fc.weight"].shape != (CLASSES, 2048)):
         raise StoreError(f"{path}: fc.weight is not of shape ({CLASSES}, 2048)")
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
@@ -258,7 +258,7 @@ def _fill(unit: Unit, name: str, tensors: dict[str, Tensor], path: Path) -> None
     scale = tensors.pop(f"{name}.bn.weight", torch.ones(size))
     tensors.pop(f"{name}.bn.num_batches_tracked", None)
     if scale.shape != size or bool((variance < 0).any()):
-        raise StoreError(f"{path}: {name}.bn is no batch norm of {size[0]} channels")
+        raise StoreError(f"{path}: {name}.bn is not a batch norm of {size[0]} channels")
     factor = scale / (variance + EPSILON).sqrt()
     unit.conv.weight.copy_(weight * factor[:, None, None, None])
     unit.conv.bias.copy_(bias - mean * factor)

@@ -1,4 +1,4 @@
-"""Scores of samples by how their features lie among the real ones: KID, and four shares.
+"""Metrics of where the features of samples lie among the real ones: KID, and four shares.
 
 KID: Bińkowski et al. 2018. Precision and recall: Kynkäänniemi et al. 2019, three neighbours.
 Density and coverage: Naeem et al. 2020, five neighbours.
@@ -21,7 +21,7 @@ from remuda.streams import choice_stream
 
 SUBSETS = 100
 SUBSET_SIZE = 1000
-MOST_ITEMS = 10_000  # of either side, for what costs the square of them
+MOST_ITEMS = 10_000  # of either side, where the cost is the square of them
 PRECISION_NEIGHBOURS = 3
 DENSITY_NEIGHBOURS = 5
 _BLOCK = 1000
@@ -35,14 +35,14 @@ class KernelDistance(NamedTuple):
 
 
 class PrecisionRecall(NamedTuple):
-    """Share of samples that look real, and of real items that samples look like."""
+    """Share of samples that look real, and of real items that look like samples."""
 
     precision: float
     recall: float
 
 
 class DensityCoverage(NamedTuple):
-    """How many real neighbourhoods a sample lies in (1 is as real data do), share of them met."""
+    """How many real neighbourhoods a sample lies in (real data: 1), and the share of them hit."""
 
     density: float
     coverage: float
@@ -111,12 +111,12 @@ def _squared_mmd(real: Tensor, fake: Tensor) -> float:
 
 
 def _radii(items: Tensor, neighbours: int) -> Tensor:
-    """Distance of each item to its so-many-th nearest other."""
+    """Distance of each item to its n-th nearest other."""
     items = items.float()
     parts = []
     for start in range(0, len(items), _BLOCK):
         distances = torch.cdist(items[start : start + _BLOCK], items)
-        # Of an item's distance to itself rounding may leave something.
+        # Rounding may leave an item at a small distance from itself.
         own = torch.arange(len(distances))
         distances[own, own + start] = torch.inf
         parts.append(distances.kthvalue(neighbours, dim=1).values)
@@ -124,7 +124,7 @@ def _radii(items: Tensor, neighbours: int) -> Tensor:
 
 
 def _share_inside(items: Tensor, centres: Tensor, radii: Tensor) -> float:
-    """Share of the items that lie in any of the balls."""
+    """Share of the items that lie in at least one of the balls."""
     met = 0
     for part in torch.split(items.float(), _BLOCK):
         met += int((torch.cdist(part, centres.float()) <= radii).any(1).sum())
@@ -135,7 +135,7 @@ def _check(real: Tensor, fake: Tensor, neighbours: int) -> None:
     fewest = min(len(real), len(fake))
     if fewest <= neighbours:
         raise ConfigError(
-            f"{fewest} samples have no {neighbours} neighbours each; "
+            f"{fewest} samples do not have {neighbours} neighbours each; "
             f"allowed: at least {neighbours + 1} samples and real items"
         )
 

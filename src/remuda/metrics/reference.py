@@ -13,8 +13,8 @@ from remuda.metrics.extractors import CHUNK, AnyExtractor, Features
 from remuda.metrics.feature_cache import cache_path, read_features, write_features
 from remuda.metrics.statistics import SampleStatistics
 
-# Real images behind every score: enough for stable moments, few enough to start in a second.
-REAL_IMAGES = 10_000
+# Real images behind the live score: enough for stable moments, few enough to start in a second.
+LIVE_REAL_IMAGES = 10_000
 
 
 class Progress(Protocol):

@@ -16,7 +16,7 @@ from remuda.metrics.statistics import SampleStatistics
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the scorer found about one generator; travels with its parcel."""
+    """What the scorer found out about one generator; it travels with the parcel."""
 
     statistics: SampleStatistics
     score: float
@@ -63,7 +63,7 @@ class Scorer:
         )
 
     def mixture(self, parts: Sequence[Assessment], weights: Sequence[float]) -> MixtureScore:
-        """How good a weighted mixture of generators is; exact, because statistics add up."""
+        """The score of a weighted mixture of generators; exact, because statistics add up."""
         statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
         score = score_of(self.metric, self.real, statistics)
         return MixtureScore(score, loss_of(self.metric, self.real, statistics))

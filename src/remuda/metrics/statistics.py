@@ -17,7 +17,7 @@ from remuda.metrics.extractors import Features
 
 @dataclass(frozen=True, eq=False)
 class SampleStatistics:
-    """All that the scores need to know of a set of samples; tensors are float64."""
+    """All that the scores need to know about a set of samples; tensors are float64."""
 
     count: int
     feature_mean: torch.Tensor  # (d,) E[x]
@@ -34,7 +34,7 @@ class SampleStatistics:
         x, logits = features.features.double(), features.logits.double()
         count, classes = logits.shape
         mean_probs, mean_neg_entropy = mean_predictions(logits)
-        # Without classes there is no largest logit, and the scores of classes are not asked for.
+        # Without classes there is no largest logit, and no metric of classes is computed.
         best = logits.argmax(1) if classes else torch.empty(0, dtype=torch.int64)
         shares = torch.bincount(best, minlength=classes).double() / count
         return cls(

@@ -1,4 +1,4 @@
-"""What a run has to show: the mixture after a round, its pictures, and at the end the result."""
+"""What a run produces: the mixture after a round, its pictures, and at the end the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remuda.runs.store import RunFolder
 
 SHEET_SAMPLES = 64
 ROW_SAMPLES = 10  # of a label
-MOST_SHEETS = 100  # of single cells, of which some stand for all, or of labels
+MOST_SHEETS = 100  # of single cells (some stand for all), or of labels
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Result:
 
 
 class Parcels(Protocol):
-    """Where the parcels of a round are, of all cells or of these, whole or the part so named."""
+    """Gives the parcels of a round: of all cells or of `cells`, whole or only a named part."""
 
     def __call__(
         self, round: int, part: str = "", cells: Collection[int] | None = None
@@ -48,7 +48,7 @@ class Parcels(Protocol):
 
 
 class Outcome:
-    """Makes mixtures, pictures and the result of what the cells have published."""
+    """Makes mixtures, pictures and the result from what the cells have published."""
 
     def __init__(self, run: Run, folder: RunFolder, parcels: Parcels) -> None:
         self._run = run
@@ -61,7 +61,7 @@ class Outcome:
         return linked_cells(self._run.method, self._config.cells, self._config.rounds)
 
     def reduce(self, round: int) -> Mixture:
-        """The best mixture after a round; what cells scored is all that it takes."""
+        """The best mixture after a round; it needs only the assessments of the cells."""
         return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.scorer)
 
     def draw_sheets(self, round: int, mixture: Mixture) -> None:
@@ -123,7 +123,7 @@ class Outcome:
         return tuple(sorted(own))
 
     def _modes_by_cell(self, last: int) -> dict[int, Any] | None:
-        """Every cell's own coverage, where modes are known: what a population is compared by."""
+        """Every cell's own coverage where modes are known: what the mixture is compared with."""
         if self._run.scorer is not None or self._run.dataset.modes is None:
             return None
         alone = (Mixture({cell: 1.0}, None, "one cell") for cell in range(self._config.cells))
@@ -131,13 +131,13 @@ class Outcome:
         return {cell: scores.to_json() for cell, scores in enumerate(found) if scores}
 
     def finish(self, last: int) -> Result:
-        """Reduce, score and write down what the run came to with its last round."""
+        """Reduce to the ensemble, score it and write the result of the run."""
         mixture = self.reduce(last)
         ensemble = self._ensemble(mixture, last)
         scores = score_ensemble(self._run, ensemble)
         acceptance = acceptance_rate(self._folder.iter_events())
         costs = sum_costs(self._folder.iter_events())
-        # Of all legs of the run: each round was completed once.
+        # Over every start of the run: each round was completed once.
         seconds = sum(
             event["seconds"]
             for event in self._folder.iter_events()

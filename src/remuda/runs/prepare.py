@@ -19,7 +19,7 @@ from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
 from remuda.methods import Method, build_method, resolved
-from remuda.metrics import REAL_IMAGES, Scorer, extractor_for, reference_indices
+from remuda.metrics import LIVE_REAL_IMAGES, Scorer, extractor_for, reference_indices
 from remuda.runs.ensemble import Labels
 from remuda.runs.records import DataSummary
 from remuda.runs.store import RunFolder
@@ -44,7 +44,7 @@ class Run:
         cls,
         config: Config,
         dataset: Dataset | None = None,
-        real_samples: int = REAL_IMAGES,
+        real_samples: int = LIVE_REAL_IMAGES,
     ) -> Run:
         dataset = dataset if dataset is not None else load_dataset(config.data)
         _check_classes(config, dataset)
