@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from remuda.data import share_dataset
+import pytest
+
+from remuda.gan.cell import Cell
 from remuda.parallel.engines import Engine
-from remuda.parallel.protocol import Timeouts
-from remuda.parallel.shared_memory import make_shared_folder
-from remuda.parallel.transports.base import MasterComm, WorkerComm
-from remuda.parallel.transports.process import ProcessMaster
-from remuda.parallel.worker import work
+from remuda.parallel.starting import configure, work
+from remuda.parallel.transports.base import MasterComm
+from remuda.parallel.transports.local import LocalMaster
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
-from tests.faults import before
 
 PACE = 0.06  # seconds added to a round
 TIMES_SLOWER = 10
@@ -22,22 +21,20 @@ SLOW_CELL = 0
 
 
 @dataclass(frozen=True)
-class PacedEngine(Engine):
-    """A process engine with a worker per cell, of which one is ten times slower."""
+class ThreadsEngine(Engine):
+    """A worker per cell, all of them threads of this process."""
 
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
-        shared = make_shared_folder(0)
-        share_dataset(run.dataset, shared)
-        config = run.config.model_dump_json()
-        arguments = (config, str(folder.path), str(shared), self.timeouts)
-        return ProcessMaster(paced_work, arguments, shared, run.config.cells)
+        configured = configure(run, folder, "", self.timeouts)
+        return LocalMaster(lambda comm: work(comm, configured, lambda _: run), run.config.cells)
 
 
-def paced_work(comm: WorkerComm, config: str, folder: str, data: str, timeouts: Timeouts) -> None:
-    from remuda.gan.cell import Cell
+def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training a round takes its time, and for one cell ten times as long."""
+    real = Cell.train
 
-    def training(cell: Cell, *_: object) -> None:
+    def train(cell: Cell, *args: object, **kwargs: object) -> object:
         time.sleep(PACE * TIMES_SLOWER if cell.index == SLOW_CELL else PACE)
+        return real(cell, *args, **kwargs)  # type: ignore[arg-type]
 
-    before(Cell, "train", training)
-    work(comm, config, folder, data, timeouts)
+    monkeypatch.setattr(Cell, "train", train)

@@ -1,4 +1,4 @@
-"""Asynchronous runs: nobody waits for the slow, unless told to. Real processes."""
+"""Asynchronous runs: nobody waits for the slow, unless told to. Workers are threads."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from remuda.config import Config, load_config
+from remuda.gan.cell import Cell
+from remuda.gan.parcels import Parcel
 from remuda.methods import Mixture
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.parallel.observer import Observer
-from remuda.parallel.protocol import Timeouts
 from remuda.runs.store import RunFolder
-from tests.parallel.faulty import FaultyEngine
-from tests.parallel.paced import SLOW_CELL, PacedEngine
-from tests.tiny_runs import CELLS, tiny, write_data
+from tests.parallel.paced import SLOW_CELL, ThreadsEngine, slow_down
+from tests.tiny_runs import CELLS, tiny
 
-QUICK = Timeouts(interval=0.1, delayed=0.5, dead=3.0)
 ROUNDS = 10
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data") / "images.npz")
+@pytest.fixture
+def paced(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    slow_down(monkeypatch)
+    return monkeypatch
 
 
 def settings(data: Path, run: Path, *more: str) -> Config:
@@ -56,9 +56,10 @@ def check_every_round_is_there_once(run: Path, rounds: int = ROUNDS) -> None:
     assert result.rounds == rounds
 
 
+@pytest.mark.usefixtures("paced")
 def test_nobody_waits_for_a_worker_that_is_ten_times_slower(tmp_path: Path, data: Path) -> None:
     run = tmp_path / "run"
-    training.train(settings(data, run), engine=PacedEngine("process"))
+    training.train(settings(data, run), engine=ThreadsEngine())
     check_every_round_is_there_once(run)
     events = rounds_of(run)
     # In step with it, the others could not have finished before its last round but one.
@@ -76,10 +77,11 @@ def test_nobody_waits_for_a_worker_that_is_ten_times_slower(tmp_path: Path, data
     assert min(seen[SLOW_CELL, ROUNDS // 2].values()) < 0
 
 
+@pytest.mark.usefixtures("paced")
 def test_with_a_bound_nobody_reads_what_is_older_and_they_wait(tmp_path: Path, data: Path) -> None:
     run, bound = tmp_path / "run", 2
     config = settings(data, run, f"exchange.max_staleness={bound}")
-    training.train(config, engine=PacedEngine("process"))
+    training.train(config, engine=ThreadsEngine())
     check_every_round_is_there_once(run)
     events = rounds_of(run)
     lags = [lag for event in events for lag in event["staleness"].values()]
@@ -89,12 +91,13 @@ def test_with_a_bound_nobody_reads_what_is_older_and_they_wait(tmp_path: Path, d
     assert slow_rounds_when_the_others_were_done(events) >= ROUNDS - 2 - bound
 
 
+@pytest.mark.usefixtures("paced")
 def test_members_that_swap_wait_for_their_partner_alone(tmp_path: Path, data: Path) -> None:
     """Newer parcels may hold the very network that a member gave away: some would be lost."""
     run = tmp_path / "run"
     own = ("exchange.mode=async", "run.sheet_every=0", f"rounds={ROUNDS}", "method=gap", "grid=1x4")
     kept = [word for word in tiny(data, run) if not word.startswith(("method.", "grid="))]
-    training.train(load_config(kept[0], [*kept[1:], *own]), engine=PacedEngine("process"))
+    training.train(load_config(kept[0], [*kept[1:], *own]), engine=ThreadsEngine())
     events = rounds_of(run)
     for round in range(1, ROUNDS + 1):
         held = [event["lineage"] for event in events if event["round"] == round]
@@ -109,16 +112,25 @@ def test_synchronous_rounds_have_no_staleness(tmp_path: Path, data: Path) -> Non
     assert not [event for event in rounds_of(run) if "staleness" in event]
 
 
-def test_a_killed_worker_is_survived(tmp_path: Path, data: Path) -> None:
-    run = tmp_path / "run"
-    engine = FaultyEngine("process", 2, QUICK, "killed while publishing")
-    training.train(settings(data, run, "rounds=4"), engine=engine)
-    assert (tmp_path / "met" / "0").exists()
+def test_a_lost_worker_is_survived(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, failures = tmp_path / "run", Cell.parcel, [RuntimeError("lost while publishing")]
+
+    def parcel(cell: Cell) -> Parcel:
+        if cell.round == 2 and failures:
+            raise failures.pop()
+        return real(cell)
+
+    monkeypatch.setattr(Cell, "parcel", parcel)
+    training.train(settings(data, run, "rounds=4"), engine=ThreadsEngine())
     assert [event for event in RunFolder(run).events() if event["event"] == "lost"]
     check_every_round_is_there_once(run, 4)
 
 
-def test_an_interrupted_run_goes_on_also_on_another_engine(tmp_path: Path, data: Path) -> None:
+def test_an_interrupted_run_goes_on_also_on_another_engine(
+    tmp_path: Path, data: Path, paced: pytest.MonkeyPatch
+) -> None:
     class Impatient(Observer):
         def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
             if round == 3:
@@ -126,9 +138,10 @@ def test_an_interrupted_run_goes_on_also_on_another_engine(tmp_path: Path, data:
 
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        training.train(settings(data, run), Impatient(), engine=PacedEngine("process"))
+        training.train(settings(data, run), Impatient(), engine=ThreadsEngine())
     # The others were far ahead of the last complete round; what they did there does not count.
     assert max(checkpoint.round for checkpoint in RunFolder(run).checkpoints()) == 3
+    paced.undo()
     assert training.resume(run, engine=Engine("local")) is not None
     check_every_round_is_there_once(run)
     assert len(list((run / "checkpoints").iterdir())) == len(RunFolder(run).checkpoints())

@@ -12,7 +12,8 @@ from remuda.methods import lineage, lineages_met
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.runs.store import RunFolder
-from tests.tiny_runs import happenings, killed_and_resumed, tiny, tree, write_data
+from tests.parallel.runs import in_order
+from tests.tiny_runs import happenings, killed_and_resumed, tiny, tree
 
 MEMBERS = (
     "[{prior: uniform}, "
@@ -43,20 +44,11 @@ def words(data: Path, run: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data") / "images.npz")
-
-
-@pytest.fixture(scope="module")
 def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     source, *overrides = words(data, run)
     training.train(load_config(source, overrides), engine=Engine("local"))
     return run
-
-
-def in_order(run: Path) -> list[dict[str, object]]:
-    return sorted(happenings(run), key=lambda event: (event["round"], event.get("cell", -1)))
 
 
 def test_two_processes_give_the_weights_of_one(

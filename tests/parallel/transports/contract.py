@@ -130,7 +130,7 @@ class ExchangeContract(ABC):
             with pytest.raises(LookupError):
                 exchange.get(1, asked, round)
 
-    def test_epochs_do_not_see_each_other(self) -> None:
+    def test_terms_do_not_see_each_other(self) -> None:
         exchange = self.make()
         exchange.put(1, parcel(0, 3))
         with pytest.raises(LookupError):
@@ -138,7 +138,7 @@ class ExchangeContract(ABC):
         exchange.put(2, parcel(0, 3))
         assert names(exchange.get(2, [0], 3)) == [(0, 3)]
 
-    def test_a_new_epoch_forgets_the_old_ones(self) -> None:
+    def test_a_new_term_forgets_the_old_ones(self) -> None:
         exchange = self.make()
         exchange.put(1, parcel(0, 9))
         exchange.put(2, parcel(0, 4))
@@ -202,7 +202,7 @@ class ExchangeContract(ABC):
         exchange.forget(1, 5)
         assert names([exchange.newest(1, 0)]) == [(0, 1)]
 
-    def test_mailboxes_of_other_epochs_are_others(self) -> None:
+    def test_mailboxes_of_other_terms_are_others(self) -> None:
         exchange = self.make()
         exchange.put(1, parcel(0, 9))
         with pytest.raises(LookupError):

@@ -17,12 +17,12 @@ import pytest
 
 from remuda.gan.parcels import Parcel
 from remuda.parallel.exchange import LostResultsError
-from remuda.parallel.messages import Configure, Done, GetStatus, Hello, Message, RunTask, Status
+from remuda.parallel.messages import Configure, Failed, GetStatus, Hello, Message, RunTask, Status
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.transports.base import MasterComm
-from tests.parallel.transports.scripted import BIG, SECONDS, Garbage, Order, checksum, payload
+from tests.parallel.transports.scripted import BIG, SECONDS, Garbage, Order, Seen, checksum, payload
 
-_epochs = itertools.count(1)  # never used twice, also where workers outlive a test
+_terms = itertools.count(1)  # never used twice, also where workers outlive a test
 
 
 def order(master: MasterComm, worker: int, **what: Any) -> None:
@@ -31,6 +31,13 @@ def order(master: MasterComm, worker: int, **what: Any) -> None:
     master.send(
         worker, Configure(config=text, folder="", data="", fingerprint="", timeouts=timeouts)
     )
+
+
+def hear_seen(master: MasterComm, term: int, workers: Collection[int]) -> dict[int, Seen]:
+    """What every one of these workers saw in its task of this term."""
+    said = hear(master, Failed, workers)
+    assert all(message.term == term for (message,) in said.values())
+    return {worker: Seen.model_validate_json(message.error) for worker, (message,) in said.items()}
 
 
 def hear(
@@ -61,29 +68,24 @@ def until_gone(master: MasterComm, workers: Collection[int]) -> None:
 def assign(master: MasterComm, owners: Sequence[int], term: int, round: int) -> set[int]:
     """Give every worker its cells; those that got a task."""
     for worker in sorted(set(owners)):
-        cells = tuple(cell for cell, home in enumerate(owners) if home == worker)
+        cells = tuple(cell for cell, owner in enumerate(owners) if owner == worker)
         master.send(worker, RunTask(term=term, cells=cells, start=round, owners=tuple(owners)))
     return set(owners)
 
 
-def exchange(
-    master: MasterComm, owners: Sequence[int], term: int, round: int
-) -> dict[int, dict[str, Any]]:
-    """One task for all; every worker's report."""
-    busy = assign(master, owners, term, round)
-    said = hear(master, Done, busy)
-    assert all(done.term == term for (done,) in said.values())
-    return {worker: done.report for worker, (done,) in said.items()}
+def exchange(master: MasterComm, owners: Sequence[int], term: int, round: int) -> dict[int, Seen]:
+    """One task for all; what every worker saw."""
+    return hear_seen(master, term, assign(master, owners, term, round))
 
 
-def expected(owners: Sequence[int], round: int) -> dict[str, Any]:
-    """The report of a worker that saw every cell's parcel of a round, in reverse order."""
+def expected(owners: Sequence[int], round: int) -> Seen:
+    """What a worker sees that collects every cell's parcel of a round, in reverse order."""
     cells = list(reversed(range(len(owners))))
-    return {
-        "cells": cells,
-        "rounds": [round] * len(cells),
-        "sums": [checksum(payload(cell, round)) for cell in cells],
-    }
+    return Seen(
+        cells=cells,
+        rounds=[round] * len(cells),
+        sums=[checksum(payload(cell, round)) for cell in cells],
+    )
 
 
 def check_exchange(master: MasterComm, owners: Sequence[int], term: int, round: int) -> None:
@@ -95,7 +97,7 @@ def check_exchange(master: MasterComm, owners: Sequence[int], term: int, round: 
 def owned(owners: Sequence[int]) -> dict[int, list[int]]:
     """The cells of every worker."""
     return {
-        worker: [cell for cell, home in enumerate(owners) if home == worker]
+        worker: [cell for cell, owner in enumerate(owners) if owner == worker]
         for worker in sorted(set(owners))
     }
 
@@ -113,6 +115,7 @@ class EngineContract(ABC):
     can_kill: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = ("raise", "exit", "kill")
     _shared: ClassVar[MasterComm | None] = None
+    _before: ClassVar[set[str]] = set()
 
     @classmethod
     @abstractmethod
@@ -143,6 +146,7 @@ class EngineContract(ABC):
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def _close_shared(cls) -> Iterator[None]:
+        cls._before = cls.inventory()
         yield
         cls._end_shared()
 
@@ -154,17 +158,24 @@ class EngineContract(ABC):
         return cls._shared
 
     @pytest.fixture
-    def expendable(self, request: pytest.FixtureRequest) -> Iterator[MasterComm]:
-        """A master of its own, whose workers the test may lose."""
+    def expendable(self, request: pytest.FixtureRequest) -> MasterComm:
+        """A master with this many workers, which the test may lose."""
         if not self.can_kill:
             pytest.skip("this engine's workers must outlive the test")
-        master = self._begin(request.param)
-        yield master
-        master.close()
+        cls = type(self)
+        if cls._shared is None:
+            cls._shared = cls._begin(request.param)
+        while len(cls._shared.workers()) < request.param:
+            number = cls._shared.replace()
+            if number is None:  # all that live take part again
+                cls._shared = cls._begin(request.param)
+                break
+            hear(cls._shared, Hello, [number])
+        return cls._shared
 
     @pytest.fixture
     def term(self) -> int:
-        return next(_epochs)
+        return next(_terms)
 
     # ------------------------------------------------------------------------ control
 
@@ -241,19 +252,18 @@ class EngineContract(ABC):
         assert master.receive(timeout=0.3) == []
         cells = tuple(owned(owners)[last])
         master.send(last, RunTask(term=term, cells=cells, start=2, owners=tuple(owners)))
-        said = hear(master, Done, set(owners))
-        assert [done.report for (done,) in said.values()] == [expected(owners, 2)] * len(said)
+        seen = hear_seen(master, term, set(owners))
+        assert seen == dict.fromkeys(set(owners), expected(owners, 2))
 
     def test_waiting_ends_when_it_is_called_off(self, master: MasterComm, term: int) -> None:
         first = master.workers()[0]
         order(master, first, timeouts=0.2)
         # Cell 1 is nobody's in this task, so it is never published.
         master.send(first, RunTask(term=term, cells=(0,), start=1, owners=(first, first)))
-        ((done,),) = hear(master, Done, [first]).values()
-        assert done.report == {"cancelled": True}
+        assert hear_seen(master, term, [first]) == {first: Seen(cancelled=True)}
 
-    def test_epochs_do_not_see_each_other(self, master: MasterComm) -> None:
-        old, new = next(_epochs), next(_epochs)
+    def test_terms_do_not_see_each_other(self, master: MasterComm) -> None:
+        old, new = next(_terms), next(_terms)
         workers = master.workers()
         owners = [workers[0], *workers]
         check_exchange(master, owners, old, 1)
@@ -261,9 +271,8 @@ class EngineContract(ABC):
         # In the new term its first cell alone is published; the others were, in the old one.
         task = RunTask(term=new, cells=(0,), start=1, owners=tuple(owners))
         master.send(workers[0], task)
-        ((done,),) = hear(master, Done, [workers[0]]).values()
-        assert done.report == {"cancelled": True}
-        newest = next(_epochs)
+        assert hear_seen(master, new, [workers[0]]) == {workers[0]: Seen(cancelled=True)}
+        newest = next(_terms)
         check_exchange(master, owners, newest, 1)
 
     def test_a_mailbox_holds_the_newest_and_never_goes_back(
@@ -276,18 +285,18 @@ class EngineContract(ABC):
                 order(master, worker, publish=publish, oldest=oldest)
             reports = exchange(master, owners, term, 0)
             for report in reports.values():
-                assert report["cells"] == list(reversed(range(len(owners))))
+                assert report.cells == list(reversed(range(len(owners))))
                 # Somebody may be ahead; nobody is behind what was allowed or already seen.
-                assert all(least <= round <= 3 for round in report["rounds"])
-                pairs = zip(report["cells"], report["rounds"], strict=True)
-                assert report["sums"] == [checksum(payload(*pair)) for pair in pairs]
+                assert all(least <= round <= 3 for round in report.rounds)
+                pairs = zip(report.cells, report.rounds, strict=True)
+                assert report.sums == [checksum(payload(*pair)) for pair in pairs]
 
     def test_a_mailbox_is_waited_for_only_where_it_is_too_old(
         self, master: MasterComm, term: int
     ) -> None:
         workers = master.workers()
         check_exchange(master, workers, term, 4)
-        for oldest, report in ((4, expected(workers, 4)), (5, {"cancelled": True})):
+        for oldest, report in ((4, expected(workers, 4)), (5, Seen(cancelled=True))):
             for worker in workers:
                 order(master, worker, publish=(), oldest=oldest, timeouts=0.5)
             reports = exchange(master, workers, term, 4)
@@ -336,8 +345,8 @@ class EngineContract(ABC):
         with pytest.raises(LostResultsError):
             master.results(owned(owners), term, 1)
 
-    def test_forgetting_drops_other_epochs(self, master: MasterComm) -> None:
-        old, new = next(_epochs), next(_epochs)
+    def test_forgetting_drops_other_terms(self, master: MasterComm) -> None:
+        old, new = next(_terms), next(_terms)
         owners = master.workers()
         check_exchange(master, owners, old, 3)
         check_exchange(master, owners, new, 1)
@@ -347,40 +356,6 @@ class EngineContract(ABC):
             master.results(owned(owners), old, 3)
 
     # ------------------------------------------------------------------------ losses
-
-    @pytest.mark.parametrize("expendable", [4], indirect=True)
-    def test_workers_that_ended_are_gone_and_the_others_go_on(
-        self, expendable: MasterComm, term: int
-    ) -> None:
-        workers = expendable.workers()
-        check_exchange(expendable, workers, term, 1)
-        lost = dict(zip(workers, self.endings, strict=False))
-        for worker, how in lost.items():
-            order(expendable, worker, end=how)
-        until_gone(expendable, lost)
-        assert expendable.gone() == set(lost)
-        self._check_lost_results(expendable, workers, term)
-        for worker in lost:
-            expendable.send(worker, GetStatus(number=1))
-            expendable.dismiss(worker)
-            expendable.send(worker, GetStatus(number=2))
-        assert expendable.gone() == set()
-        self._check_survivors(expendable, [one for one in workers if one not in lost])
-
-    @pytest.mark.parametrize("expendable", [4], indirect=True)
-    def test_what_is_no_message_is_refused_and_its_sender_written_off(
-        self, expendable: MasterComm
-    ) -> None:
-        workers = expendable.workers()
-        mad = workers[:3]
-        for worker, how in zip(mad, ("garbage", "too large", ""), strict=False):
-            order(expendable, worker, end=how)
-            if not how:
-                expendable.send(worker, Garbage())
-        until_gone(expendable, mad)
-        for worker in mad:
-            expendable.dismiss(worker)
-        self._check_survivors(expendable, workers[3:])
 
     @pytest.mark.parametrize("expendable", [2], indirect=True)
     def test_a_dismissed_worker_is_forgotten_and_another_takes_its_place(
@@ -401,21 +376,57 @@ class EngineContract(ABC):
             self._check_survivors(expendable, [*others, number])
 
     def test_closing_ends_all_and_leaves_nothing(self) -> None:
-        self._end_shared()
-        before = self.inventory()
-        master = self._begin(2)
+        cls = type(self)
+        master = cls._shared or cls._begin(2)
+        cls._shared = None
         owners = master.workers()
-        check_exchange(master, owners, next(_epochs), BIG)
+        check_exchange(master, owners, next(_terms), BIG)
         master.close()
         assert master.workers() == []
         master.send(owners[0], GetStatus(number=1))
-        assert self.inventory() == before
+        assert self.inventory() == cls._before
+
+    # Last, for ranks that are lost here are lost to all tests that follow.
+    @pytest.mark.parametrize("expendable", [4], indirect=True)
+    def test_what_is_no_message_is_refused_and_its_sender_written_off(
+        self, expendable: MasterComm
+    ) -> None:
+        """Wrong types, too large; and a worker that cannot read what its master says."""
+        workers = expendable.workers()
+        garbled = dict(zip(workers, ("garbage", "too large", ""), strict=False))
+        for worker, how in garbled.items():
+            order(expendable, worker, end=how)
+            if not how:
+                expendable.send(worker, Garbage())
+        until_gone(expendable, garbled)
+        for worker in garbled:
+            expendable.dismiss(worker)
+        self._check_survivors(expendable, workers[len(garbled) :])
+
+    @pytest.mark.parametrize("expendable", [4], indirect=True)
+    def test_workers_that_ended_are_gone_and_the_others_go_on(
+        self, expendable: MasterComm, term: int
+    ) -> None:
+        workers = expendable.workers()
+        check_exchange(expendable, workers, term, 1)
+        lost = dict(zip(workers, self.endings, strict=False))
+        for worker, how in lost.items():
+            order(expendable, worker, end=how)
+        until_gone(expendable, lost)
+        assert expendable.gone() == set(lost)
+        self._check_lost_results(expendable, workers, term)
+        for worker in lost:
+            expendable.send(worker, GetStatus(number=1))
+            expendable.dismiss(worker)
+            expendable.send(worker, GetStatus(number=2))
+        assert expendable.gone() == set()
+        self._check_survivors(expendable, [one for one in workers if one not in lost])
 
     def _check_survivors(self, master: MasterComm, survivors: Sequence[int]) -> None:
         """In a new term, as after a loss."""
         assert master.workers() == sorted(survivors)
         if survivors:
-            check_exchange(master, [*survivors, survivors[0]], next(_epochs), 1)
+            check_exchange(master, [*survivors, survivors[0]], next(_terms), 1)
 
     def _check_lost_results(self, master: MasterComm, owners: Sequence[int], term: int) -> None:
         """A lost worker's parcels are there and right, or it is named."""

@@ -1,6 +1,6 @@
 """The engines' contract for ranks: what rank 0 runs under mpiexec, see test_mpi.py.
 
-    mpiexec -n 5 python -m tests.comm.mpi_suite REPORT [PYTEST OPTIONS]
+    mpiexec -n 6 python -m tests.parallel.transports.mpi_suite REPORT [PYTEST OPTIONS]
 
 The other ranks are scripted workers, test after test.
 """
@@ -10,26 +10,44 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from remuda.parallel.messages import Stop
 from remuda.parallel.transports.base import MasterComm
-from remuda.parallel.transports.mpi import MpiMaster, MpiWorker, Session, leave_as_lost
+from remuda.parallel.transports.mpi import MpiMaster, MpiWorker
+from remuda.parallel.transports.mpi_thread import Session, leave_as_lost
 from tests.parallel.transports.engine_contract import EngineContract
 from tests.parallel.transports.scripted import scripted
 
 _session: Session | None = None
 
 
-class TestMpiEngine(EngineContract):
-    can_kill = os.environ.get("REMUDA_CAN_KILL") == "yes"
+_dismissed: set[int] = set()  # in earlier tests; whoever of them lives takes part again
 
+
+class _Master(MpiMaster):
+    def dismiss(self, worker: int) -> None:
+        super().dismiss(worker)
+        _dismissed.add(worker)
+
+
+class TestMpiEngine(EngineContract):
     @classmethod
     def start(cls, workers: int) -> MasterComm:
         assert _session is not None
-        return MpiMaster(_session)
+        master = _Master(_session)
+        time.sleep(0.2)  # until its thread knows which ranks earlier tests have lost
+        gone = master.gone()
+        for worker in _dismissed - gone:
+            master.send(worker, Stop())  # which ends its last life, and it says hello again
+        _dismissed.clear()
+        for worker in gone:
+            master.dismiss(worker)
+        return master
 
     @classmethod
     def inventory(cls) -> set[str]:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from typing import Any
 
 import torch
 from pydantic import BaseModel
@@ -18,7 +17,6 @@ from remuda.parallel.exchange import CancelledError
 from remuda.parallel.messages import (
     LARGEST,
     Configure,
-    Done,
     Failed,
     GetStatus,
     Hello,
@@ -54,13 +52,22 @@ class Order(BaseModel):
     timeouts: float = SECONDS  # of its next task's waiting
 
 
+class Seen(BaseModel):
+    """What a scripted worker collected in a task; it travels as the text of a `Failed`."""
+
+    cancelled: bool = False
+    cells: list[int] = []
+    rounds: list[int] = []
+    sums: list[str] = []
+
+
 class Garbage(Message):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
     kind: str = "garbage"
 
     def encode(self) -> bytes:
-        return b'{"kind": "hello", "pid": "a string"}'
+        return b'{"kind": "done", "term": 1, "report": {"cell": 0}}'
 
 
 def payload(cell: int, round: int) -> Parcel:
@@ -95,13 +102,16 @@ def scripted(comm: WorkerComm) -> None:
                     order = Order.model_validate_json(text)
                     _end(comm, order.end)
                 case RunTask() as task:
-                    comm.send(Done(term=task.term, report=_carry_out(comm, task, order)))
+                    seen = _carry_out(comm, task, order)
+                    comm.send(
+                        Failed(term=task.term, cell=None, round=0, error=seen.model_dump_json())
+                    )
                     order = Order()
     except MasterGoneError:
         return
 
 
-def _carry_out(comm: WorkerComm, task: RunTask, order: Order) -> dict[str, Any]:
+def _carry_out(comm: WorkerComm, task: RunTask, order: Order) -> Seen:
     """Publish for all others, collect from all in reverse order, and say what was seen."""
     own = {task.owners[cell] for cell in task.cells}
     readers = set(task.owners) - own
@@ -120,12 +130,12 @@ def _carry_out(comm: WorkerComm, task: RunTask, order: Order) -> dict[str, Any]:
         else:
             found = comm.collect_newest(task.term, wanted, order.oldest, cancelled)
     except CancelledError:
-        return {"cancelled": True}
-    return {
-        "cells": [one.cell for one in found],
-        "rounds": [one.round for one in found],
-        "sums": [checksum(one) for one in found],
-    }
+        return Seen(cancelled=True)
+    return Seen(
+        cells=[one.cell for one in found],
+        rounds=[one.round for one in found],
+        sums=[checksum(one) for one in found],
+    )
 
 
 def _end(comm: WorkerComm, how: str) -> None:

@@ -41,8 +41,8 @@ class TestFolderExchange(ExchangeContract):
     def test_what_a_killed_writer_left_is_no_parcel(self, tmp_path: Path) -> None:
         exchange = FolderExchange(tmp_path)
         exchange.put(1, parcel(0, 1))
-        whole = (tmp_path / "epoch-1" / "cell-0-round-1").read_bytes()
-        (tmp_path / "epoch-1" / f".cell-0-round-2.{os.getpid() + 1}").write_bytes(whole[:50])
+        whole = (tmp_path / "term-1" / "cell-0-round-1").read_bytes()
+        (tmp_path / "term-1" / f".cell-0-round-2.{os.getpid() + 1}").write_bytes(whole[:50])
         with pytest.raises(LookupError):
             exchange.get(1, [0], 2)
         exchange.put(1, parcel(0, 2))
