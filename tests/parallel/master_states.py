@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from remuda.gan.cell import Losses
-from remuda.methods import RoundReport
+from remuda.gan.game import Losses
+from remuda.methods import Genes, RoundReport
 from remuda.parallel import messages
 from remuda.parallel.commands import (
     Command,
@@ -55,13 +55,12 @@ def done(cell: int, round: int, term: int = 1) -> Done:
         round=round,
         losses=Losses(0.5, 0.5, 1, 1),
         seconds={},
-        genes={},
+        genes=Genes(1e-3, 1e-3, "heuristic"),
         score=None,
         classes=None,
         duplicates=None,
     )
-    # As it was sent, without checking: whatever the type of the genes, they are not looked at.
-    return Done.model_construct(kind="done", term=term, report=report)
+    return Done(term=term, report=report)
 
 
 def saved(cell: int, round: int, term: int = 1) -> Saved:

@@ -1,4 +1,4 @@
-"""What the ranks of a test's MPI job run: some runs, one after the other, with a fault or none.
+"""What the ranks of a test's MPI job run: some runs, one after the other, with faults or without.
 
 mpiexec -n 3 python -m tests.parallel.mpi_program SPEC.json
 """
@@ -18,24 +18,26 @@ from remuda.parallel import ranks, training
 from remuda.parallel.engines import Engine
 from remuda.parallel.launch import find_launcher
 from remuda.parallel.protocol import Timeouts
-from remuda.parallel.transports.mpi import Line, MpiMaster, Plane
+from remuda.parallel.transports.mpi import MpiMaster
+from remuda.parallel.transports.mpi_thread import MpiThread, Plane
 from tests.faults import after, before
 from tests.parallel.faulty import FAULTS, Once, die
 
 QUICK = Timeouts(interval=0.1, delayed=0.5, dead=10.0)
+SLEEPER = 1  # the rank that hangs and wakes
 
 
 def _killed_while_publishing(once: Once) -> None:
     """Some of its readers have the parcel, others will never get it."""
     sent = 0
 
-    def send(_line: Line, plane: Plane, *_: object) -> None:
+    def send(_thread: MpiThread, plane: Plane, *_: object) -> None:
         nonlocal sent
         sent += plane is Plane.LOCAL
         if sent == 4 and once():
             die()
 
-    before(Line, "send", send)
+    before(MpiThread, "send", send)
 
 
 def _hung_and_woken(once: Once) -> None:
@@ -57,14 +59,28 @@ RANK_FAULTS = {
 }
 
 
+def _cannot_reach_the_sleeper() -> None:
+    real = MpiMaster.dismiss
+
+    def dismiss(master: MpiMaster, worker: int) -> None:
+        if worker == SLEEPER:
+            master._workers.discard(worker)
+        else:
+            real(master, worker)
+
+    setattr(MpiMaster, "dismiss", dismiss)  # noqa: B010 - not a new method to mypy
+
+
 def main(spec: dict[str, Any]) -> None:
     launcher = find_launcher(os.environ)
     assert launcher is not None
-    if spec["fault"] and launcher.task > 0:
-        RANK_FAULTS[spec["fault"]](Once(Path(spec["met"]), spec["victims"]))
+    for fault, victims in spec["faults"].items():
+        if launcher.task == 0:
+            if fault == "hung and woken":
+                _cannot_reach_the_sleeper()
+        elif fault != "hung and woken" or launcher.task == SLEEPER:
+            RANK_FAULTS[fault](Once(Path(spec["met"]) / fault, victims))
     session = ranks.join_job(launcher)
-    if spec["fault"] == "hung and woken":
-        MpiMaster.dismiss = lambda self, worker: self._workers.discard(worker)  # type: ignore[method-assign]
     for source, *overrides in spec["runs"]:
         engine = Engine("mpi", session=session, timeouts=QUICK)
         training.train(load_config(source, overrides), engine=engine)

@@ -1,15 +1,19 @@
-"""The data of a host: read by its first rank, mapped by the others."""
+"""What a rank does at its start: whom it refuses to be, and where its data come from."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from remuda.config import load_config
 from remuda.data import load_dataset, open_shared_dataset
 from remuda.parallel import ranks
+from remuda.parallel.launch import Launcher
 from remuda.parallel.shared_memory import leave_shared_folder
+from remuda.parallel.transports.mpi_thread import MpiError, Session
 from tests.tiny_runs import tiny, write_data
 
 
@@ -34,3 +38,25 @@ def test_the_second_rank_of_a_host_reads_no_file(
     finally:
         leave_shared_folder(folders[0])
     assert not folders[0].exists()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "reason"),
+    [
+        # As under srun, when the MPI behind mpi4py does not know it.
+        (Launcher("srun", 4, 0), "srun started 4 tasks, but MPI sees 1"),
+        (Launcher("mpiexec", 1, 0), "a master and at least one worker are needed"),
+    ],
+)
+def test_jobs_that_cannot_carry_a_run_are_refused(
+    launcher: Launcher, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "Session", lambda: SimpleNamespace(rank=0, size=1))
+    with pytest.raises(MpiError, match=reason):
+        ranks.join_job(launcher)
+
+
+def test_without_mpi4py_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(MpiError, match=r"remuda\[mpi\](.|\n)*remuda\[mpi-local\]"):
+        Session()

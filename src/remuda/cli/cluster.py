@@ -7,6 +7,7 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
@@ -87,7 +88,8 @@ def join_job(engine: str) -> Session | None:
 
         return ranks.join_job(launcher)
     except RemudaError as error:
-        if launcher.task > 0:  # the first task prints the message for all
+        if launcher.task > 0:  # rank 0 says it, before the launcher ends all for this one
+            sleep(2.0)
             raise typer.Exit(error.exit_code) from None
         raise
 
