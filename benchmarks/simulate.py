@@ -106,7 +106,7 @@ class Notes:
     tasks: dict[int, Probe] = field(default_factory=dict)  # the last one sent, by term
     first_report: dict[tuple[int, int], Probe] = field(default_factory=dict)  # by term, round
     last_report: dict[tuple[int, int], Probe] = field(default_factory=dict)
-    told: dict[tuple[int, int], Probe] = field(default_factory=dict)  # that a round is complete
+    committed: dict[tuple[int, int], Probe] = field(default_factory=dict)  # the last one sent
     faults: dict[int, float] = field(default_factory=dict)  # by worker, as they happened
     lost: dict[int, Probe] = field(default_factory=dict)  # by worker, as they were written off
 
@@ -320,7 +320,7 @@ class SimulatedMaster(MasterComm):
             case RunTask():
                 self.notes.tasks[message.term] = self._probe()
             case Committed():
-                self.notes.told[message.term, message.round] = self._probe()
+                self.notes.committed[message.term, message.round] = self._probe()
             case GetStatus() if message.number > len(self.notes.heartbeats):
                 self.notes.heartbeats.append(self._probe())
                 self.notes.memory.append(_resident())
@@ -403,7 +403,7 @@ def simulated_config(grid: str, rounds: int, folder: Path) -> Config:
 def simulate(
     config: Config, plan: Plan, timeouts: Timeouts, workers: int, profile: bool = False
 ) -> Notes:
-    """Take a run to its end with so many simulated workers."""
+    """Take a run to its end with this many simulated workers."""
     dataset = dataset_from_array(np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 64)
     run = Run.prepare(config, dataset)
     folder = RunFolder.create(config, environment(run))
@@ -447,7 +447,7 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
         run = Path(name) / "run"
         (manifest,) = run.glob("checkpoints/*/manifest.json")
         events, listed = (run / "events.jsonl").stat().st_size, manifest.stat().st_size
-    began, final = notes.tasks[1], notes.told[3, config.rounds]
+    began, final = notes.tasks[1], notes.committed[3, config.rounds]
     quiet = [
         (early, late)
         for early, late in itertools.pairwise(notes.heartbeats)
@@ -457,21 +457,21 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
     spent = sum(late.cpu - early.cpu for early, late in quiet)
     beat = 2 * cells * spent / sum(late.messages - early.messages for early, late in quiet)
     key = (3, config.rounds - 1)
-    first, done, told = notes.first_report[key], notes.last_report[key], notes.told[key]
-    beats = sum(first.time < probe.time <= told.time for probe in notes.heartbeats)
-    rate = (told.messages - began.messages) / (told.cpu - began.cpu)
+    first, done, committed = notes.first_report[key], notes.last_report[key], notes.committed[key]
+    beats = sum(first.time < probe.time <= committed.time for probe in notes.heartbeats)
+    rate = (committed.messages - began.messages) / (committed.cpu - began.cpu)
     # The last round also draws pictures, with libraries of their own.
-    before = notes.memory[: 1 + sum(probe.time < told.time for probe in notes.heartbeats)]
+    before = notes.memory[: 1 + sum(probe.time < committed.time for probe in notes.heartbeats)]
     rows = {
         "cells, and as many workers": f"{cells:,}",
         "from start to the last run task": f"{began.time - start:.1f} s",
         "a run task": f"{notes.task_bytes / 1e3:.1f} kB",
-        "all run tasks of an epoch": f"{notes.task_bytes * cells / 1e6:.0f} MB",
+        "all run tasks of a term": f"{notes.task_bytes * cells / 1e6:.0f} MB",
         "a heartbeat of all: messages": f"{2 * cells:,}",
         "a heartbeat of all: CPU": f"{1e3 * beat:.0f} ms (mean of {len(quiet)})",
-        "a round beside heartbeats: CPU": f"{told.cpu - first.cpu - beats * beat:.2f} s",
+        "a round beside heartbeats: CPU": f"{committed.cpu - first.cpu - beats * beat:.2f} s",
         "messages per CPU second": f"{rate:,.0f}",
-        "last report to last worker told": _span(done, told),
+        "last report to last worker told": _span(done, committed),
     }
     for term, worker, what in ((2, 3, "killed"), (3, 7, "silent")):
         lost = notes.lost[worker]

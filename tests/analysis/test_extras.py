@@ -27,6 +27,7 @@ def test_tsne_without_scikit_learn_says_what_to_install(monkeypatch: pytest.Monk
         embed([np.zeros((9, 2), np.float32)], seed=0)
 
 
+@pytest.mark.slow
 def test_the_analyses_load_neither_until_they_draw() -> None:
     code = (
         "import sys, remuda.analysis.figures, remuda.analysis.overlays, remuda.analysis.battle; "

@@ -75,6 +75,7 @@ def test_each_network_gets_only_what_was_sent_to_its_device(condition: str) -> N
     assert same(gan_tensors(cell.gan), gan_tensors(plain.gan))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cellular", "gap"])
 @pytest.mark.parametrize("condition", ["none", "projection", "auxiliary"])
 def test_populations_go_through_devices_and_labels_too(method: str, condition: str) -> None:

@@ -85,6 +85,7 @@ def test_with_clipping_a_linear_critic_finds_its_known_best() -> None:
     assert abs(game.train_critic(100, clip=0.05) - 0.05 * 1.4) < 0.002
 
 
+@pytest.mark.slow
 def test_a_generator_that_follows_the_critic_halves_the_distance() -> None:
     game = Game(small_critic(), 5e-3)
     game.train_critic(30, penalty=10.0)

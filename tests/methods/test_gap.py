@@ -113,6 +113,7 @@ def test_without_swapping_nobody_has_peers() -> None:
 # ---------------------------------------------------------------------------- what travels
 
 
+@pytest.mark.slow
 @every_network
 @pytest.mark.parametrize("what", ["discriminator", "generator"])
 @pytest.mark.parametrize("optimiser", ["stays", "moves"])

@@ -62,6 +62,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_an_easy_density_is_found_and_more_steps_come_nearer() -> None:
     decoder = Linear(size=6, latent=2, variance=0.025)
     short, long = (errors(decoder, count=32, steps=steps) for steps in (40, 200))
@@ -104,6 +105,7 @@ def test_bounds_bracket_the_truth_and_close_with_more_steps() -> None:
     assert gaps[2] < 0.2
 
 
+@pytest.mark.slow
 def test_a_uniform_prior_is_that_of_a_box() -> None:
     """One latent and one output: the density is a box blurred by the noise, known by erf."""
     variance, width = 0.04, 1.5
@@ -126,6 +128,7 @@ def test_a_uniform_prior_stays_in_its_box() -> None:
     assert torch.histc(made, 4, -1, 1).sub(5000).abs().max() < 250
 
 
+@pytest.mark.slow
 def test_estimates_of_a_batch_are_those_of_its_items_within_noise() -> None:
     """Batching over examples mixes nothing: each item keeps its own chains."""
     decoder = Linear(size=6, latent=2, variance=0.1)

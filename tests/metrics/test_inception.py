@@ -21,6 +21,8 @@ from remuda.metrics import (
 )
 from remuda.metrics.inception import InceptionNetwork, Unit, enlarged, read_inception
 
+pytestmark = pytest.mark.slow
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -178,7 +180,6 @@ def documented_images(network: InceptionNetwork) -> list[torch.Tensor]:
         ]
 
 
-@pytest.mark.slow
 @pytest.mark.real_data
 def test_the_documented_fid_comes_out(real_network: InceptionNetwork) -> None:
     with torch.no_grad():
@@ -191,7 +192,6 @@ def test_the_documented_fid_comes_out(real_network: InceptionNetwork) -> None:
     assert frechet_distance(*moments[0], *moments[1]) == pytest.approx(12.6396, abs=5e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.real_data
 def test_the_documented_kid_comes_out(real_network: InceptionNetwork) -> None:
     """Of the first 15 images: all 100, in 100 subsets of 50, give the documented 0.0312 ± 0.0025.

@@ -74,12 +74,14 @@ def _cannot_reach_the_sleeper() -> None:
 def main(spec: dict[str, Any]) -> None:
     launcher = find_launcher(os.environ)
     assert launcher is not None
-    for fault, victims in spec["faults"].items():
-        if launcher.task == 0:
-            if fault == "hung and woken":
-                _cannot_reach_the_sleeper()
-        elif fault != "hung and woken" or launcher.task == SLEEPER:
-            RANK_FAULTS[fault](Once(Path(spec["met"]) / fault, victims))
+    faults: dict[str, int] = spec["faults"]
+    sleepers = faults.pop("hung and woken", 0)
+    if sleepers and launcher.task == 0:
+        _cannot_reach_the_sleeper()
+    elif sleepers and launcher.task == SLEEPER:
+        faults = {"hung and woken": sleepers}  # and no other: nobody would end it
+    for fault, victims in faults.items() if launcher.task > 0 else ():
+        RANK_FAULTS[fault](Once(Path(spec["met"]) / fault, victims))
     session = ranks.join_job(launcher)
     for source, *overrides in spec["runs"]:
         engine = Engine("mpi", session=session, timeouts=QUICK)

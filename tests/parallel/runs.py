@@ -14,7 +14,8 @@ from tests.tiny_runs import happenings, tiny, tree
 
 ROUNDS = 4
 QUICK = Timeouts(interval=0.1, delayed=0.5, dead=5.0)
-LONG = ("rounds=16", "training.batches_per_round=40", "run.sheet_every=0")
+LONG_ROUNDS = 10
+LONG = (f"rounds={LONG_ROUNDS}", "training.batches_per_round=40", "run.sheet_every=0")
 
 
 def words(data: Path, run: Path, *more: str) -> list[str]:

@@ -18,6 +18,8 @@ from remuda.runs.store import RunFolder
 from tests.parallel.paced import SLOW_CELL, ThreadsEngine, slow_down
 from tests.tiny_runs import CELLS, tiny
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 10
 
 

@@ -15,6 +15,8 @@ from remuda.runs.store import RunFolder
 from tests.parallel.runs import in_order
 from tests.tiny_runs import happenings, killed_and_resumed, tiny, tree
 
+pytestmark = pytest.mark.slow
+
 MEMBERS = (
     "[{prior: uniform}, "
     "{network: {family: gran, latent: 3, width: 2, discriminator_width: 2, steps: 2}}, "

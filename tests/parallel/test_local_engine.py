@@ -32,6 +32,7 @@ def fail_in_round_two(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(Cell, "train", train)
 
 
+@pytest.mark.slow
 def test_a_worker_that_raises_is_replaced_and_nothing_changes(
     tmp_path: Path, data: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_worker_that_raises_is_replaced_and_nothing_changes(
     check_equal(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_every_third_round_is_enough_to_recover(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

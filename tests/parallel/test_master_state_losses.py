@@ -179,8 +179,8 @@ def test_a_round_is_complete_when_all_cells_have_reported_it() -> None:
     assert isinstance(save, SaveRound)
     assert save.round == 1
     assert set(save.files) == files
-    told = [Send(worker, Committed(term=1, round=1)) for worker in (1, 2)]
-    assert rest == [*told, ShowRound(1, saved=True)]
+    committed = [Send(worker, Committed(term=1, round=1)) for worker in (1, 2)]
+    assert rest == [*committed, ShowRound(1, saved=True)]
     assert (state.completed, state.saved) == (1, 0)
     state.round_saved(1)
     assert state.saved == 1

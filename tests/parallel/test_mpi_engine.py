@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, needs_mpi]
 def start(
     folder: Path, ranks: int, runs: list[list[str]], faults: dict[str, int] | None = None
 ) -> Job:
-    """A job that trains these runs; each fault happens to so many ranks, each once."""
+    """A job that trains these runs; each fault happens to this many ranks, once to each."""
     spec = {"runs": runs, "faults": faults or {}, "met": str(folder / "met")}
     (folder / "spec.json").write_text(json.dumps(spec))
     return Job(folder, ranks, "tests.parallel.mpi_program", str(folder / "spec.json"))

@@ -17,6 +17,7 @@ from remuda.runs.store import RunFolder
 from tests.parallel.faulty import FAULTS, FaultyEngine
 from tests.parallel.runs import (
     LONG,
+    LONG_ROUNDS,
     QUICK,
     Remembering,
     check_equal,
@@ -29,6 +30,8 @@ from tests.parallel.runs import (
     words,
 )
 from tests.tiny_runs import Command, last_weights, tree
+
+pytestmark = pytest.mark.slow
 
 # With settings of their own: test_gap_runs.py, test_class_parallel_runs.py, and the faults below.
 ELSEWHERE = ("gap", "class_parallel", "cellular")
@@ -67,7 +70,7 @@ def started(folder: Path, data: Path, *more: str) -> tuple[Command, list[int]]:
     """A command in its third round, and its workers."""
     given = words(data, folder / "run", *LONG, *more)
     train = Command(folder, "train", *given, "--engine", "process", "--workers", "2", "--plain")
-    train.wait_for("round    2/16")
+    train.wait_for(f"round    2/{LONG_ROUNDS}")
     assert train.pid is not None
     workers = [pid for pid in children(train.pid) if "spawn_main" in command_line(pid)]
     assert len(workers) == 2
@@ -99,13 +102,13 @@ def test_a_signal_to_the_whole_job_loses_no_complete_round(
 ) -> None:
     """As schedulers send it, to master and workers at once, when no checkpoint was due."""
     run = tmp_path / "run"
-    train, workers = started(tmp_path, data, "run.checkpoint_every=16")
+    train, workers = started(tmp_path, data, f"run.checkpoint_every={LONG_ROUNDS}")
     for pid in (*workers, train.pid):
         assert pid is not None
         os.kill(pid, signal.SIGTERM)
     assert train.wait() == 128 + signal.SIGTERM
     check_all_is_gone(train, workers)
     (checkpoint,) = RunFolder(run).checkpoints()
-    assert f"{checkpoint.round} of 16 rounds are complete and saved" in train.said
+    assert f"{checkpoint.round} of {LONG_ROUNDS} rounds are complete and saved" in train.said
     assert training.resume(run) is not None
     assert last_weights(run) == last_weights(long_undisturbed)

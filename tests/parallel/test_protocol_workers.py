@@ -1,4 +1,4 @@
-"""Decisions about workers: states, verdicts, placement, adoption."""
+"""Decisions about workers: states, liveness, placement, adoption."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ costs_of_cells = st.dictionaries(st.integers(0, 40), st.floats(0.5, 100), min_si
 whole_costs = st.dictionaries(
     st.integers(0, 40), st.integers(1, 9).map(float), min_size=1, max_size=25
 )
-seats_of_workers = st.lists(
+capacities_of_workers = st.lists(
     st.builds(Capacity, st.integers(1, 30), st.sampled_from([0.25, 0.5, 1.0, 2.0])),
     min_size=1,
     max_size=8,
@@ -86,7 +86,7 @@ def test_a_worker_gives_up_before_its_master_writes_it_off(silence: float, dead:
         assert must_fence(silence, timeouts)
 
 
-@given(costs_of_cells, seats_of_workers)
+@given(costs_of_cells, capacities_of_workers)
 def test_every_cell_is_placed_exactly_once_and_order_does_not_matter(
     costs: dict[int, float], capacities: list[Capacity]
 ) -> None:
@@ -103,7 +103,7 @@ def test_equal_cells_on_equal_workers_differ_by_at_most_one(cells: int, workers:
     assert max(sizes) - min(sizes) <= 1
 
 
-@given(whole_costs, seats_of_workers)
+@given(whole_costs, capacities_of_workers)
 def test_placement_is_the_plain_greedy_one(
     costs: dict[int, float], capacities: list[Capacity]
 ) -> None:
@@ -172,7 +172,7 @@ def test_costly_cells_are_spread() -> None:
     assert placed == {1: (0, 2), 2: (1, 3)}
 
 
-@given(costs_of_cells, seats_of_workers, st.data())
+@given(costs_of_cells, capacities_of_workers, st.data())
 def test_adoption_moves_only_the_lost_cells(
     costs: dict[int, float], capacities: list[Capacity], data: st.DataObject
 ) -> None:
@@ -189,7 +189,7 @@ def test_adoption_moves_only_the_lost_cells(
     assert all(set(before[worker]) <= set(cells) for worker, cells in after.items())
 
 
-@given(whole_costs, seats_of_workers, st.data())
+@given(whole_costs, capacities_of_workers, st.data())
 def test_each_lost_cell_goes_to_a_spare_or_else_the_least_loaded(
     costs: dict[int, float], capacities: list[Capacity], data: st.DataObject
 ) -> None:
@@ -206,8 +206,8 @@ def test_each_lost_cell_goes_to_a_spare_or_else_the_least_loaded(
         if capacity.worker not in lost
     }
     cores = {capacity.worker: capacity.speed for capacity in capacities}
-    homeless = [cell for worker in lost for cell in before[worker]]
-    for cell in sorted(homeless, key=lambda cell: (-costs[cell], cell)):
+    orphaned = [cell for worker in lost for cell in before[worker]]
+    for cell in sorted(orphaned, key=lambda cell: (-costs[cell], cell)):
         loads = {
             worker: (bool(own), sum(costs[one] for one in own) / cores[worker], worker)
             for worker, own in plain.items()

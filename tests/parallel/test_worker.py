@@ -1,4 +1,4 @@
-"""A worker that slept: nothing leaves it before it knows whether it was written off."""
+"""A worker that slept publishes nothing before it knows whether it was written off."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from remuda.parallel.worker import Worker
 from remuda.runs.prepare import Run
 from tests.tiny_runs import tiny, write_data
 
-PATIENCE = Timeouts(interval=0.1, delayed=0.5, dead=60.0)
+TIMEOUTS = Timeouts(interval=0.1, delayed=0.5, dead=60.0)
 
 
 class Scripted(WorkerComm):
-    """A master that says what it is told to, and hears what leaves the worker."""
+    """A master that sends what the test gives it, and keeps what the worker sends."""
 
     def __init__(self) -> None:
         self.exchange = MemoryExchange()
@@ -76,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def start(tmp_path: Path, comm: Scripted) -> threading.Thread:
     source, *overrides = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run", "grid=1x2")
     run = Run.prepare(load_config(source, overrides))
-    serving = Worker(run, tmp_path / "run", comm, PATIENCE)
+    serving = Worker(run, tmp_path / "run", comm, TIMEOUTS)
     thread = threading.Thread(target=serving.serve, daemon=True)
     thread.start()
     return thread
@@ -114,7 +114,7 @@ def at_the_fence(
     comm.exchange.put(1, Parcel(1, 0, own.tensors, own.meta))
     assert asleep.wait(30)
     with comm.lock:
-        clock.slept = PATIENCE.dead
+        clock.slept = TIMEOUTS.dead
         comm.waiting += [GetStatus(number=number) for number in range(3)]
     woken.set()
     monkeypatch.setattr(Cell, "train", original)
@@ -152,6 +152,6 @@ def test_a_worker_that_hears_nothing_for_too_long_leaves(tmp_path: Path, clock: 
     comm = Scripted()
     thread = start(tmp_path, comm)
     until(lambda: len(comm.said) == 1, "hello")
-    clock.slept = PATIENCE.dead
+    clock.slept = TIMEOUTS.dead
     thread.join(30)
     assert not thread.is_alive()

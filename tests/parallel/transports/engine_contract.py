@@ -120,7 +120,7 @@ class EngineContract(ABC):
     @classmethod
     @abstractmethod
     def start(cls, workers: int) -> MasterComm:
-        """A master whose workers run `scripted`; so many, where the engine can choose.
+        """A master whose workers run `scripted`; this many, where the engine can choose.
 
         The one before it is closed by then.
         """

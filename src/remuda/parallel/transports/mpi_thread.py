@@ -268,7 +268,7 @@ class MpiThread(threading.Thread):
 
     @contextlib.contextmanager
     def _losses(self, comm: MPI.Comm) -> Iterator[None]:
-        """A rank's loss is told by an error, once, until it is acknowledged."""
+        """MPI reports a lost rank as an error, once, until the loss is acknowledged."""
         try:
             yield
         except self._session.mpi.Exception:
