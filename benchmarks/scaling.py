@@ -55,7 +55,7 @@ def train_alone(batches: int, start: Barrier, seconds: SimpleQueue[float]) -> No
     settings = ["data=digits", "grid=1x1", "method=independent", "score.extractor=none"]
     config = load_config("cellular-mnist", [*settings, f"training.batches_per_round={batches}"])
     run = Run.prepare(config)
-    cell = run.cell(0, scored=False)
+    cell = run.probe(0)
     cell.round = 1
     cell.train(cell.gan)  # what torch does once
     start.wait()

@@ -407,7 +407,7 @@ def simulate(
     dataset = dataset_from_array(np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 64)
     run = Run.prepare(config, dataset)
     folder = RunFolder.create(config, environment(run))
-    parcel = run.cell(0, scored=False).parcel()
+    parcel = run.probe(0).parcel()
     crew = Crew(config, plan, workers, folder.path)
     with folder.lock():
         master = Master(run, folder, SimulatedMaster(crew, parcel), Observer(), timeouts)

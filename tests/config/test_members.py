@@ -32,6 +32,13 @@ def test_entries_are_taken_by_turns() -> None:
     assert clips == [None, 2.0, None, None]
 
 
+def test_all_members_are_conditional_or_none() -> None:
+    conditional = {"family": "resnet", "condition": "projection", "classes": 10}
+    found = refusal(network={"family": "resnet"}, members=[{}, {"network": conditional}])
+    assert "members: some networks are conditioned on labels and others not" in found
+    assert "allowed: the same network.classes for all" in found
+
+
 def test_a_member_without_a_setting_has_that_of_all() -> None:
     found = config(
         training={"gradient_clip": 3.0, "input_noise": [[0.5, 0.1]]},

@@ -12,6 +12,8 @@ from remuda.config import validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
 from remuda.gan.networks import generate
+from remuda.gan.objectives import OBJECTIVES
+from remuda.methods.cellular import FitnessTable
 from remuda.runs.prepare import Run
 from tests.tiny import labelled, tiny_cell, tiny_config, tiny_dataset
 
@@ -80,3 +82,22 @@ def test_another_number_of_labels_than_the_data_have_is_refused() -> None:
         Run.prepare(config, labelled(tiny_dataset()))
     with pytest.raises(ConfigError, match=r"has 0 labels; allowed: null"):
         Run.prepare(config, tiny_dataset())
+
+
+def test_fitness_counts_the_class_loss_of_auxiliary_networks() -> None:
+    """Two generators that differ only in how they read labels must not be equally fit."""
+    config = tiny_config(network=conditioned("auxiliary"), training={"batch_size": 12})
+    cell = tiny_cell(config, labelled(tiny_dataset(), 2))
+    objective = OBJECTIVES["heuristic"]
+    table = FitnessTable(cell, [cell.gan], objective, "mean")
+    network = cell.gan.discriminator.network.eval()
+    real, labels = cell.real_batch("evaluation-batch")
+    fake = cell.gan.generator.network.eval()(cell.noise_batch("evaluation-noise"), labels)
+    with torch.no_grad():
+        logits, class_losses = network(fake, labels)
+        real_logits, real_losses = network(real, labels)
+    both = torch.cat((real_losses, class_losses)).mean()
+    expected = objective.generator_loss(logits) + class_losses.mean()
+    assert table.generators == [pytest.approx(float(expected), rel=1e-6)]
+    expected = objective.discriminator_loss(real_logits, logits) + both
+    assert table.discriminators == [pytest.approx(float(expected), rel=1e-6)]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from remuda.config import DeviceSettings, validate
 from remuda.errors import ConfigError
 from remuda.gan.devices import Devices
+from remuda.methods import build_method
 from remuda.parallel import training
 from remuda.runs.prepare import Run
 from tests.tiny import Population, gan_tensors, labelled, same, tiny_cell, tiny_config, tiny_dataset
@@ -167,3 +168,14 @@ def test_a_missing_device_is_refused_before_anything_is_written(tmp_path: Path) 
 def test_devices_that_make_no_sense_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         validate(changes)
+
+
+def test_a_probe_needs_none_of_the_runs_devices() -> None:
+    """The master of a job may look at checkpoints without having the workers' devices."""
+    name = f"cuda:{torch.cuda.device_count()}"
+    config = tiny_config(**SETTINGS, devices={"generator": name})
+    method, dataset = build_method(config), tiny_dataset()
+    view = method.view(dataset, 0)
+    assert method.probe(0, dataset, view).devices == Devices()
+    with pytest.raises(ConfigError, match="there is no such device"):
+        method.cell(0, dataset, view, None)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from remuda import config
 from remuda.gan.objectives import OBJECTIVES, find_objective
 
 unhurried = settings(deadline=None)  # a first call, or a busy machine, may take its time
@@ -51,8 +52,17 @@ def double(values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_every_objective_goes_by_its_name() -> None:
-    assert all(objective.name == name for name, objective in OBJECTIVES.items())
+def test_every_objective_goes_by_its_name_and_is_known_to_the_settings() -> None:
+    assert [objective.name for objective in OBJECTIVES.values()] == list(OBJECTIVES)
+    assert list(OBJECTIVES) == list(config.OBJECTIVES)
+
+
+def test_every_loss_at_a_draw_is_that_of_equal_logits() -> None:
+    for name, facts in config.OBJECTIVES.items():
+        if facts.loss_at_a_draw is not None:
+            zeros = torch.zeros(3)
+            loss = OBJECTIVES[name].discriminator_loss(zeros, zeros)
+            assert loss.item() == pytest.approx(facts.loss_at_a_draw)
 
 
 @every_objective

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remuda.gan.penalties import clip_weights, gradient_penalty, r1_r2
+from remuda import config
+from remuda.gan.penalties import PENALTIES, clip_weights, gradient_penalty, r1_r2
+
+
+def test_every_penalty_is_known_to_the_settings() -> None:
+    assert list(PENALTIES) == list(config.PENALTIES)
 
 
 def linear(norm: float, shape: tuple[int, ...], rng: torch.Generator) -> Callable[[Tensor], Tensor]:

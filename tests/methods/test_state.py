@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_state_and_its_json_share_nothing() -> None:
 
 def test_what_another_method_left_is_ignored() -> None:
     parcel = Parcel(1, 3, {}, {"memory": {"mixture": {"0": 1.0}, "lineage": "4", "new": 1}})
-    assert read_state(parcel) == CellState(lineage="4")
+    assert read_state(parcel, CellState) == CellState(lineage="4")
 
 
 def test_a_parcel_that_says_nothing_has_the_lineage_of_its_cell() -> None:
@@ -59,3 +60,23 @@ def test_every_methods_state_travels_with_its_parcels(name: str) -> None:
     for cell, parcel in zip(population.cells, population.parcels().values(), strict=True):
         assert isinstance(cell.state, CellState)
         assert type(cell.state).from_json(parcel.meta["memory"]) == cell.state
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {"mixture": [1, 2]},
+        {"mixture": {"0": None}},
+        {"fitness": "x"},
+        {"met": "abc"},
+        {"label": {"index": "x", "items": 3}},
+        {"label": {"index": 1}},
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused(memory: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        CellularState.from_json(memory)
+
+
+def test_lineages_may_be_the_numbers_that_the_first_versions_wrote() -> None:
+    assert CellState.from_json({"lineage": 3, "met": [0, 3]}) == CellState("3", ["0", "3"])

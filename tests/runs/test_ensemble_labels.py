@@ -1,4 +1,4 @@
-"""Ensembles that can be asked for a label: one generator per label, or one that is told it."""
+"""Ensembles that can be asked for a label: one generator per label, or a conditional one."""
 
 from __future__ import annotations
 
@@ -123,3 +123,21 @@ def test_a_generator_that_is_told_the_label_gets_it() -> None:
     other = ensemble.draw(50, label="dog")
     assert not torch.allclose(other, drawn)
     assert torch.equal(ensemble.draw(50, label=1), other)
+
+
+@pytest.mark.parametrize("names", [None, NAMES[:2]])
+def test_a_conditional_network_without_its_labels_is_refused(
+    names: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    network = ClassDcganSettings(width=4, latent=2, condition="projection", classes=3)
+    state = build_generator(network, (1, 8, 8), torch.Generator().manual_seed(0)).state_dict()
+    labels = Labels(NAMES, (0.5, 0.3, 0.2))
+    member = Member(0, 1.0, state)
+    Ensemble(network, (1, 8, 8), (member,), Scaling((0.5,), (0.5,)), labels=labels).save(tmp_path)
+    assert load_ensemble(tmp_path).sample(2, label="dog").shape == (2, 1, 8, 8)
+    path = tmp_path / "config.json"
+    description = json.loads(path.read_text())
+    description["labels"] = names and {"names": names, "shares": [0.5, 0.5]}
+    path.write_text(json.dumps(description))
+    with pytest.raises(StoreError, match="a network for 3 labels beside"):
+        load_ensemble(tmp_path)

@@ -24,10 +24,13 @@ from remuda.metrics.gam import (
     may_judge,
     share_called_real,
 )
-from remuda.runs.population import Population, held_out, load_population
+from remuda.runs.population import (
+    Population,
+    held_out,
+    judging_objectives,
+    load_population,
+)
 
-# Their discriminators rank items by how real they look, and do not say whether one is real.
-_NO_JUDGES = ("wasserstein", "relativistic")
 MOST_REAL = 10_000
 _LONGEST = 8  # letters of a run's name that fit over the columns of a matrix
 Progress = Callable[[str], None]
@@ -206,10 +209,10 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
         progress(f"loading {path}")
         found = load_population(path, data_dir)
         objective = found.config.training.objective
-        if objective in _NO_JUDGES:
+        if objective not in judging_objectives():
             raise ConfigError(
                 f"{path}: training.objective={objective}: its discriminators do not say whether "
-                "an item is real; allowed: minimax, heuristic, least_squares"
+                f"an item is real; allowed: {', '.join(judging_objectives())}"
             )
         first = populations[0] if populations else found
         if found.dataset.shape != first.dataset.shape:

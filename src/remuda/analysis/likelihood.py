@@ -145,7 +145,7 @@ def _decoders(ensemble: Ensemble) -> list[tuple[float, Decoder, int]]:
         own = ensemble.network_of(member)
         if own.num_classes:
             raise ConfigError(
-                "ais: these generators are told labels, so their likelihood is that of labelled "
+                "ais: these generators are conditional, so their likelihood is that of labelled "
                 "items; allowed: runs with network.condition=none, which includes one GAN per label"
             )
         network.requires_grad_(False)

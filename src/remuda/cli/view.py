@@ -59,6 +59,11 @@ class View(Observer):
         self.metric = METRICS[run.config.score.metric].title
         self.unit = "images" if run.dataset.is_images else "points"
         self._print(describe(run))
+        if run.scorer is not None:
+            self._print(
+                f"{self.metric} while training: {run.config.score.samples:,} samples per cell "
+                f"against {run.scorer.real.count:,} real images, by {run.scorer.extractor.name}"
+            )
         self._print(f"run folder {path}")
         if round:
             self._print(f"continuing after round {round}")

@@ -7,6 +7,7 @@ is added to the discriminator's loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -22,8 +23,13 @@ class ObjectiveFacts:
     about: str
     # Whether a logit is the log-odds that an item is real.
     is_classifier: bool = True
-    # Whether the discriminator is a critic that only its own generator loss can be used with.
+    # Whether the discriminator is a critic: kept Lipschitz as `training.lipschitz` says, and used
+    # with no other generator loss than its own.
     is_critic: bool = False
+    # Whether R1 and R2 penalties, weighted by `training.gamma`, go with it.
+    uses_gamma: bool = False
+    # The discriminator's loss when it only guesses; None where that says nothing.
+    loss_at_a_draw: float | None = None
 
 
 class LossSettings(Protocol):
@@ -51,14 +57,17 @@ class PenaltyFacts:
 OBJECTIVES: dict[str, ObjectiveFacts] = {
     facts.name: facts
     for facts in (
-        ObjectiveFacts("minimax", "the original minimax loss"),
-        ObjectiveFacts("heuristic", "the non-saturating loss"),
-        ObjectiveFacts("least_squares", "squared errors of probabilities"),
+        ObjectiveFacts("minimax", "the original minimax loss", loss_at_a_draw=math.log(2)),
+        ObjectiveFacts("heuristic", "the non-saturating loss", loss_at_a_draw=math.log(2)),
+        ObjectiveFacts("least_squares", "squared errors of probabilities", loss_at_a_draw=0.25),
         ObjectiveFacts(
             "wasserstein", "the difference of a critic's means", is_classifier=False, is_critic=True
         ),
         ObjectiveFacts(
-            "relativistic", "how much more real a real item looks than a fake", is_classifier=False
+            "relativistic",
+            "how much more real a real item looks than a fake",
+            is_classifier=False,
+            uses_gamma=True,
         ),
     )
 }
@@ -69,13 +78,16 @@ PENALTIES: dict[str, PenaltyFacts] = {
         PenaltyFacts(
             "gradient_penalty",
             applies=lambda training: (
-                training.objective == "wasserstein" and training.lipschitz == "gradient_penalty"
+                OBJECTIVES[training.objective].is_critic
+                and training.lipschitz == "gradient_penalty"
             ),
             weight=lambda training: training.penalty,
         ),
         PenaltyFacts(
             "r1_r2",
-            applies=lambda training: training.objective == "relativistic" and training.gamma > 0,
+            applies=lambda training: (
+                OBJECTIVES[training.objective].uses_gamma and training.gamma > 0
+            ),
             weight=lambda training: training.gamma,
         ),
     )

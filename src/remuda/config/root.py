@@ -58,6 +58,11 @@ class Config(Settings):
                 f"members: {len(self.members)} entries for {self.cells} cells; "
                 f"allowed: at most {self.cells}"
             )
+        if len({network.num_classes for network in self.networks}) > 1:
+            raise ValueError(
+                "members: some networks are conditioned on labels and others not, or on another "
+                "number of them; allowed: the same network.classes for all"
+            )
         self.method.check(self)
         for network in self.networks:
             self.training.check_network(network)

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from remuda.config.base import Settings
 from remuda.config.networks import NetworkSettings
-from remuda.config.objectives import PENALTIES, Objective, PenaltyFacts
+from remuda.config.objectives import OBJECTIVES, PENALTIES, Objective, PenaltyFacts
 
 Augmentation = Literal["translation", "cutout", "colour"]
 NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
@@ -86,7 +86,7 @@ class TrainingSettings(Settings):
     @property
     def clips_weights(self) -> bool:
         """Whether a critic's weights are clipped after each of its steps."""
-        return self.objective == "wasserstein" and self.lipschitz == "clip"
+        return OBJECTIVES[self.objective].is_critic and self.lipschitz == "clip"
 
     def noise_in(self, round: int, rounds: int) -> float:
         """The standard deviation of the input noise in one round of `rounds`."""

@@ -21,6 +21,10 @@ ASSESSMENT = "assessment."
 GENERATOR = "generator.network."
 
 
+# What a damaged header may raise; nested deeply enough it exhausts the stack.
+_UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
+
+
 class ParcelError(ValueError):
     """Bytes that are not a parcel."""
 
@@ -63,7 +67,7 @@ def decode_parcel(content: bytes) -> Parcel:
         rest = header["__metadata__"]["remuda"]
         tensors = safetensors.torch.load(content)
         return _parcel(rest, tensors)
-    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except (*_UNREADABLE, safetensors.SafetensorError) as error:
         raise ParcelError(f"not a parcel: {error}") from None
 
 
@@ -77,14 +81,15 @@ def read_parcel(path: Path, part: str = "") -> Parcel:
             names = [name for name in file.keys() if name.startswith(part)]  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in names}
             return _parcel(file.metadata()["remuda"], tensors)
-    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+    except (*_UNREADABLE, safetensors.SafetensorError) as error:
         raise ParcelError(f"not a parcel: {error}") from None
 
 
 def _parcel(rest: str, tensors: Mapping[str, Tensor]) -> Parcel:
     values = json.loads(rest)
     cell, round, meta = values["cell"], values["round"], values["meta"]
-    if not isinstance(cell, int) or not isinstance(round, int) or not isinstance(meta, dict):
+    numbers = all(type(number) is int and number >= 0 for number in (cell, round))
+    if not numbers or not isinstance(meta, dict):
         raise ParcelError("its cell, round or meta is of the wrong type")
     return Parcel(cell, round, tensors, meta)
 

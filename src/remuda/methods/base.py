@@ -15,7 +15,7 @@ from typing import Any, ClassVar, final
 from torch import Tensor
 
 from remuda.clock import Clock
-from remuda.config import Config, MethodSettings
+from remuda.config import Config, DeviceSettings, MethodSettings
 from remuda.config.geometry import GridSchedule
 from remuda.data import Dataset, view_indices
 from remuda.gan.cell import Cell
@@ -109,6 +109,11 @@ class Method(ABC):
     def cell(self, index: int, dataset: Dataset, view: Tensor, scorer: Scorer | None) -> Cell:
         """A new cell that trains by this method."""
         return Cell(index, self.config, dataset, view, scorer, self.state())
+
+    def probe(self, index: int, dataset: Dataset, view: Tensor) -> Cell:
+        """A cell to look at parcels with: unscored, and on the CPU, wherever the run trains."""
+        here = self.config.model_copy(update={"devices": DeviceSettings()})
+        return Cell(index, here, dataset, view, None, self.state())
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse, before anything is written, networks that cannot make or swap such items."""

@@ -32,7 +32,7 @@ from remuda.gan.learner import Gan, Learner
 from remuda.gan.objectives import Objective, find_objective
 from remuda.gan.parcels import Parcel, parcel_assessment
 from remuda.methods.base import Details, Match, Method, Mixture
-from remuda.methods.state import CellState
+from remuda.methods.state import CellState, read_state
 from remuda.metrics import Assessment, Scorer
 
 # A mutated learning rate never falls below this: a network that cannot learn is a dead place.
@@ -199,7 +199,7 @@ class Cellular(Method):
         """The neighbourhood mixture with the best score, made of the cells' latest generators."""
         mixtures = []
         for cell, parcel in sorted(parcels.items()):
-            state = CellularState.from_json(parcel.meta["memory"])
+            state = read_state(parcel, CellularState)
             grid = self.grid.at(parcel.round)  # the one its mixture weights were evolved on
             members = grid.subpopulation(cell) if self.settings.communication else (cell,)
             weights = carried_weights(state.mixture, members)
@@ -289,12 +289,16 @@ class FitnessTable:
         """
         network, objective = learner.network.eval(), self._objective
         with torch.no_grad():
-            real, _ = self._devices.discriminate(network, self._real, self._labels)
+            real, real_classes = self._devices.discriminate(network, self._real, self._labels)
             pairs = []
             for fake in fakes:
-                logits, _ = self._devices.discriminate(network, fake, self._labels)
+                logits, classes = self._devices.discriminate(network, fake, self._labels)
                 generator_loss = objective.generator_loss(logits, real)
                 discriminator_loss = objective.discriminator_loss(real, logits)
+                if classes is not None and real_classes is not None:  # as in training (AC-GAN)
+                    generator_loss = generator_loss + classes.mean()
+                    both = torch.cat((real_classes, classes))
+                    discriminator_loss = discriminator_loss + both.mean()
                 pairs.append((float(generator_loss), float(discriminator_loss)))
         return pairs
 

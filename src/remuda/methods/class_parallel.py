@@ -133,7 +133,7 @@ class ClassParallel(Method):
         scores = {cell: found.score for cell, found in assessed.items() if found is not None}
         scored = len(scores) == len(parcels)
         rows = self._rows(parcels)
-        labels = [read_state(parcels[row[0]]).label for row in rows]
+        labels = [read_state(parcels[row[0]], CellState).label for row in rows]
         items = [float(label.items) for label in labels if label is not None]
         shares = self.settings.prior or items
         weights: dict[int, float] = {}

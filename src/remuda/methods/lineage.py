@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from remuda.gan.parcels import Parcel
 from remuda.methods.base import Method
-from remuda.methods.state import read_state
+from remuda.methods.state import CellState, read_state
 
 # Peers come from the grid, which changes at known rounds, or from random matchings, which have
 # connected everything they can by then.
@@ -22,13 +22,13 @@ def lineage(parcel: Parcel) -> str:
 
     The number of the cell that it began in; if that was in an earlier run, RUN/NUMBER.
     """
-    found = read_state(parcel).lineage
+    found = read_state(parcel, CellState).lineage
     return str(parcel.cell if found is None else found)
 
 
 def lineages_met(parcel: Parcel) -> frozenset[str]:
     """The discriminators that a parcel's generator has trained against, by their lineages."""
-    met = read_state(parcel).met
+    met = read_state(parcel, CellState).met
     return frozenset([str(parcel.cell)] if met is None else met)
 
 

@@ -6,7 +6,10 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter
 
 from remuda.gan.parcels import Parcel
 
@@ -25,6 +28,9 @@ class CellState:
 
     In a parcel's meta it is plain JSON, in which a field that still has its default is left out.
     """
+
+    # Lineages may be numbers: the first versions wrote those of the cells.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(coerce_numbers_to_str=True)
 
     # The discriminator's lineage, where it is not simply the cell's own number: see lineage.py.
     lineage: str | None = None
@@ -46,14 +52,17 @@ class CellState:
         """The inverse of `to_json`; what another method left behind is ignored."""
         known = {field.name for field in dataclasses.fields(cls)}
         own = {name: value for name, value in values.items() if name in known}
-        state = cls(**copy.deepcopy(own))
-        if state.label is not None:
-            state.label = Label(**values["label"])
-        if state.met is not None:
-            state.met = [str(lineage) for lineage in state.met]
-        return state
+        return cast("Self", _checker(cast("Any", cls)).validate_python(copy.deepcopy(own)))
 
 
-def read_state(parcel: Parcel) -> CellState:
-    """What any method's parcel says of its cell."""
-    return CellState.from_json(parcel.meta["memory"])
+@cache
+def _checker(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+S = TypeVar("S", bound=CellState)
+
+
+def read_state(parcel: Parcel, kind: type[S]) -> S:
+    """What a parcel says of its cell, as far as this kind of state knows it."""
+    return kind.from_json(parcel.meta["memory"])

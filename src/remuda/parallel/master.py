@@ -322,7 +322,7 @@ class Master:
                     continue
                 network = self._config.network_of(parcel.cell)
                 if network not in probes:
-                    probes[network] = self._run.cell(parcel.cell, scored=False)
+                    probes[network] = self._run.probe(parcel.cell)
                 probes[network].restore(parcel)
                 self._listen(0.0)  # workers that are never answered would take us for dead
                 missing.remove(parcel.cell)

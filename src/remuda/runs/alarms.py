@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from remuda.config import OBJECTIVES
 
 # A discriminator whose mean loss is below this fraction of its loss when guessing separates real
 # from fake almost perfectly, so the generator gets next to no gradient. Critics do not guess, and
-# the relativistic loss includes its penalty, so neither has an entry.
+# the relativistic loss includes its penalty, so for neither is there such a loss.
 SATURATED_SHARE = 0.03
-LOSS_AT_A_DRAW = {"minimax": math.log(2), "heuristic": math.log(2), "least_squares": 0.25}
 # Covering less than this fraction of the real classes is mode collapse; so are near-duplicates.
 COLLAPSED_COVERAGE = 0.5
 DUPLICATE_SHARE = 0.5
@@ -46,7 +46,8 @@ def find_alarms(
                 "lower training.learning_rate, or try network.spectral_norm=true",
             )
         )
-    if discriminator_loss < SATURATED_SHARE * LOSS_AT_A_DRAW.get(objective, -math.inf):
+    guessing = OBJECTIVES[objective].loss_at_a_draw
+    if guessing is not None and discriminator_loss < SATURATED_SHARE * guessing:
         found.append(
             Alarm(
                 "saturated",

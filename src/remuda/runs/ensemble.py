@@ -297,6 +297,11 @@ def _from_record(record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ense
 
 
 def _check_labels(record: _EnsembleRecord) -> None:
+    names = record.labels.names if record.labels else ()
+    for entry in record.members:
+        wanted = (entry.network or record.network).num_classes
+        if wanted not in (0, len(names)):
+            raise ValueError(f"a network for {wanted} labels beside {len(names)} names of labels")
     own = {entry.label for entry in record.members if entry.label is not None}
     if record.labels is None:
         if own:

@@ -134,7 +134,7 @@ def _qualified(run: str, name: str) -> str:
 
 def _begun(run: Run, number: int, start: Start) -> Parcel:
     """The parcel of round 0 of a cell with these networks, and optimisers that start anew."""
-    cell = run.cell(number, scored=False)
+    cell = run.probe(number)
     assert isinstance(cell.state, CellState)
     if start.network != cell.network:
         changes = ", ".join(

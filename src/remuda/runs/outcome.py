@@ -13,7 +13,7 @@ import numpy as np
 
 from remuda.files import VERSION, write_atomically
 from remuda.gan.parcels import ASSESSMENT, GENERATOR, Parcel, network_weights
-from remuda.methods import Mixture, lineages_met, linked_cells, read_state
+from remuda.methods import CellState, Mixture, lineages_met, linked_cells, read_state
 from remuda.runs.costs import Costs, acceptance_rate, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
 from remuda.runs.pictures import sheet
@@ -164,5 +164,5 @@ class Outcome:
 
 
 def _label(parcel: Parcel) -> int | None:
-    label = read_state(parcel).label
+    label = read_state(parcel, CellState).label
     return None if label is None else label.index

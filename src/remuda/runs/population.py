@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from remuda.config import Config, DataSettings, DeviceSettings, NetworkSettings
+from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise
@@ -58,17 +58,15 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     """The population in the last complete checkpoint of a run, finished or not."""
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
-    # Analysed on the CPU, wherever it was trained.
-    config = config.model_copy(update={"devices": DeviceSettings()})
     checkpoints = folder.checkpoints()
     if not checkpoints:
         raise StoreError(
             f"{path}: has no complete checkpoint, so there is no population yet; "
             f"`remuda resume {path}` continues it"
         )
-    if config.network.num_classes:
+    if any(network.num_classes for network in config.networks):
         raise ConfigError(
-            f"{path}: its networks are told labels, and judges are not; "
+            f"{path}: its networks are conditional, and judges see no labels; "
             "allowed: runs with network.condition=none"
         )
     dataset = load_dataset(config.data)
@@ -77,7 +75,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     met = all_met(parcels, method)
     members = []
     for index in range(config.cells):
-        cell = method.cell(index, dataset, method.view(dataset, index), None)
+        cell = method.probe(index, dataset, method.view(dataset, index))
         try:
             cell.restore(parcels[index])
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
@@ -98,6 +96,11 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
     groups = linked_cells(method, config.cells, checkpoints[-1].round)
     isolated = all(len(group) == 1 for group in groups.values())
     return Population(path, config, dataset, checkpoints[-1].round, tuple(members), isolated)
+
+
+def judging_objectives() -> list[str]:
+    """The objectives whose discriminators say whether an item is real."""
+    return [name for name, facts in OBJECTIVES.items() if facts.is_classifier]
 
 
 def run_data(path: Path, data_dir: Path | None = None) -> tuple[Dataset, DataSettings]:

@@ -60,10 +60,13 @@ class Run:
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, scorer, views)
 
-    def cell(self, index: int, *, scored: bool = True) -> Cell:
+    def cell(self, index: int) -> Cell:
         """A new cell of this run."""
-        scorer = self.scorer if scored else None
-        return self.method.cell(index, self.dataset, self.views[index], scorer)
+        return self.method.cell(index, self.dataset, self.views[index], self.scorer)
+
+    def probe(self, index: int) -> Cell:
+        """A cell of this run to look at parcels with; needs none of the run's devices."""
+        return self.method.probe(index, self.dataset, self.views[index])
 
     @property
     def costs(self) -> dict[int, float]:

@@ -120,7 +120,8 @@ def _reference(run: Run, extractor: AnyExtractor, most: int | None) -> Reference
     live = run.scorer
     is_live = live is not None and live.extractor is extractor and live.real.count == len(chosen)
     # A classifier sees 10,000 images in a second, but would look at all of MNIST after every run.
-    worth_keeping = slow or len(chosen) > LIVE_REAL_IMAGES
+    # Shares that cells see differ from seed to seed: keeping each would fill the cache.
+    worth_keeping = slow or (len(chosen) > LIVE_REAL_IMAGES and seen == len(run.dataset))
     return Reference(
         extractor,
         run.dataset.items,

@@ -44,4 +44,5 @@ def _score(result: RunResult | None, run: RunFolder) -> str:
     else:
         found = [event for event in run.events() if event.get("event") == "population"]
         value = found[-1].get("score") if found else None
+        metric = f"live {metric}"
     return "" if value is None else f"{metric} {value:.2f}"

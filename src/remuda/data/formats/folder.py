@@ -82,6 +82,6 @@ def _described(pixels: npt.NDArray[np.uint8]) -> str:
 IMAGE_FOLDER = Format(
     "a folder with one sub-folder of images per class",
     lambda path, settings: load_folder(path, settings.size, settings.colour, settings.limit),
-    is_folder=lambda _: True,  # what it lacks is told by the reader
+    is_folder=lambda _: True,  # the reader says what is missing
     resizes=True,
 )
