@@ -95,6 +95,7 @@ def test_a_generator_that_follows_the_critic_halves_the_distance() -> None:
     assert float((game.mean.detach() - SHIFT).norm()) < 0.5  # of one at the start
 
 
+@pytest.mark.slow
 def test_with_clipping_the_generator_sets_out_towards_the_real_points() -> None:
     game = Game(nn.Linear(2, 1), 1e-2)
     game.train_critic(100, clip=0.05)

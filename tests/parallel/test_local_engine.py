@@ -66,6 +66,7 @@ def test_a_cell_that_always_fails_ends_the_run_with_its_error(
     assert (stopped["event"], stopped["after_round"]) == ("stopped", 1)
 
 
+@pytest.mark.slow
 def test_a_pause_of_the_master_is_no_fault_of_its_workers(
     tmp_path: Path, data: Path, undisturbed: Path
 ) -> None:

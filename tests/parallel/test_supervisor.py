@@ -64,6 +64,7 @@ def test_a_job_that_leaves_a_result_has_succeeded_whatever_mpiexec_says(tmp_path
     assert jobs.said == []
 
 
+@pytest.mark.slow
 def test_a_lost_job_is_resumed_where_its_folder_is_there(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, "kill -9 $$", "touch run/config.yaml; exit 1", FINISH)
     assert jobs.supervise() == 0
@@ -116,6 +117,7 @@ def test_a_job_without_a_sign_of_life_is_ended_and_started_again(
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.slow
 def test_a_job_whose_master_falls_silent_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
