@@ -89,10 +89,11 @@ def test_one_label_is_nothing_to_condition_on() -> None:
 
 
 def test_members_networks_are_checked_as_well() -> None:
+    conditional = {"family": "resnet", "condition": "auxiliary", "classes": 3}
     values: dict[str, Any] = {
         "method": "gap",
         "data": {"validation": 5},
-        "members": [{}, {"network": {"family": "resnet", "condition": "auxiliary", "classes": 3}}],
+        "members": [{"network": conditional}, {"network": {**conditional, "width": 8}}],
     }
     with pytest.raises(ConfigError, match="held-out items are used without their labels"):
         validate(values)

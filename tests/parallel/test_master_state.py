@@ -20,6 +20,8 @@ from remuda.parallel.messages import (
 from tests.parallel.master_states import (
     MESSAGES,
     PHASES,
+    ROUNDS,
+    complete,
     done,
     failed,
     only,
@@ -27,6 +29,7 @@ from tests.parallel.master_states import (
     saved,
     starting,
     status,
+    train,
     training,
     up,
     warnings,
@@ -74,6 +77,8 @@ def test_every_message_in_every_phase(phase: str, kind: str) -> None:
     expected = "nothing"
     if phase in ("training", "finished"):
         expected = REACTIONS[kind][phase == "finished"]
+    if (phase, kind) == ("training", "done"):
+        state.handle(1, saved(0, 1), 2.0)  # its file comes first
     assert reaction(state.handle(1, MESSAGES[kind], 2.0)) == expected
 
 
@@ -144,10 +149,38 @@ def test_what_a_worker_cannot_know_or_was_not_asked_for_makes_it_a_lost_one(
 
 
 def test_the_same_report_or_file_twice_makes_its_sender_a_lost_one() -> None:
-    for first in (done(0, 1), saved(0, 1)):
-        state = training()
-        assert reaction(state.handle(1, first, 0.0)) in ("report", "nothing")
-        assert reaction(state.handle(1, first, 0.0)) == "lost"
+    state = training()
+    assert reaction(state.handle(1, saved(0, 1), 0.0)) == "nothing"
+    assert reaction(state.handle(1, saved(0, 1), 0.0)) == "lost"
+    state = training()
+    train(state, 0, 1)
+    assert reaction(state.handle(1, done(0, 1), 0.0)) == "lost"
+
+
+def test_a_report_without_the_file_that_was_due_makes_its_sender_a_lost_one() -> None:
+    """Its round would be saved without the cell, and could never be gone back to."""
+    assert reaction(training().handle(1, done(0, 1), 0.0)) == "lost"
+    assert reaction(up([1, 2], plan(every=3)).handle(1, done(0, 1), 0.0)) == "report"
+
+
+def test_files_and_ends_of_an_earlier_term_do_not_count() -> None:
+    state = up([1, 2, 3], plan())
+    for round in range(1, ROUNDS + 1):
+        complete(state, round)
+    state.tick(1.0, {3})
+    assert state.term.number == 2
+    state.handle(1, saved(0, ROUNDS, term=1), 1.0)
+    assert state.term.files(ROUNDS) == ()
+    for worker in (1, 2):
+        assert state.handle(worker, Finished(term=1), 1.0) == []
+    assert not state.term.is_finished
+
+
+def test_no_cell_is_trained_beyond_the_last_round() -> None:
+    state = training()
+    for round in range(1, ROUNDS + 1):
+        train(state, 0, round)
+    assert reaction(state.handle(1, done(0, ROUNDS + 1), 0.0)) == "lost"
 
 
 def test_a_file_that_is_not_due_makes_its_sender_a_lost_one() -> None:
@@ -156,7 +189,8 @@ def test_a_file_that_is_not_due_makes_its_sender_a_lost_one() -> None:
 
 
 def test_a_spare_has_nothing_to_report() -> None:
-    for message in (done(0, 1), saved(0, 1), Finished(term=1), failed(0, 1, user=True)):
+    failures = (failed(0, 1, user=True), failed(None, 0, user=True))
+    for message in (done(0, 1), saved(0, 1), Finished(term=1), *failures):
         state = up([2, 3, 4, 1], plan())
         spare = next(worker for worker, cells in state.term.placement.items() if not cells)
         commands = state.handle(spare, message, 0.0)

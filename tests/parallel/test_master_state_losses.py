@@ -316,7 +316,25 @@ def test_results_that_a_worker_does_not_send_make_it_a_lost_one() -> None:
     assert state.completed == 0
     assert state.round_completed(1) == []  # that was in the old term
     assert only(complete(state, 1), ShowRound) == [ShowRound(1, saved=True)]
-    assert state.results_lost(2, 2.0) == []
+    assert only(state.results_lost(2, 2.0), Fail)  # of nobody we know: better loud than stuck
+
+
+def test_new_workers_have_the_whole_time_to_start_also_late_in_a_run() -> None:
+    state = up([8, 9], plan(), now=1000.0)
+    state.tick(1001.0, {8, 9})
+    state.worker_started(1)
+    assert not only(state.tick(1120.0), Fail)
+    assert only(state.tick(1122.0), Fail)
+
+
+def test_a_loss_is_shown_at_once_and_as_dead() -> None:
+    state = training()
+    state.tick(1.0)
+    state.status_written(1.0, 0.0)
+    commands = state.handle(1, failed(0, 1), 1.1)
+    assert not only(commands, WriteStatus)
+    (status,) = only(state.tick(1.3), WriteStatus)
+    assert [worker.liveness for worker in status.workers] == [Liveness.DEAD, Liveness.WORKING]
 
 
 def test_many_losses_are_too_many() -> None:

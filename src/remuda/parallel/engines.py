@@ -39,7 +39,12 @@ class Engine:
             raise ConfigError(f"engine {self.name}: unknown{hint} allowed: {', '.join(allowed)}")
 
     def check(self, config: Config) -> None:
-        """Refuse, before anything is written, devices that the workers will not find."""
+        """Refuse, before anything is written, what cannot start."""
+        if self.name == "mpi" and self.session is None:
+            raise ConfigError(
+                "engine mpi: this process is not part of an MPI job; allowed: `mpiexec -n 3 remuda "
+                "…`, `remuda train --engine mpi`, or engine process"
+            )
         if self.session is None:  # those of other ranks may be on other machines
             from remuda.gan.devices import Devices
 
@@ -70,11 +75,7 @@ def _start_processes(engine: Engine, run: Run, folder: RunFolder) -> MasterComm:
 def _start_ranks(engine: Engine, run: Run, folder: RunFolder) -> MasterComm:
     from remuda.parallel.ranks import start_ranks
 
-    if engine.session is None:
-        raise ConfigError(
-            "engine mpi: this process is not part of an MPI job; allowed: `mpiexec -n 3 remuda …`, "
-            "`remuda train --engine mpi`, or engine process"
-        )
+    assert engine.session is not None  # see `Engine.check`
     return start_ranks(engine.session, run, folder, engine.timeouts)
 
 

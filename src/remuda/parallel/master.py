@@ -43,6 +43,7 @@ from remuda.parallel.master_state import MasterState
 from remuda.parallel.messages import Saved, Status
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Plan, Timeouts, describe_hosts
+from remuda.parallel.term import Term
 from remuda.parallel.transports.base import MasterComm
 from remuda.runs.alarms import find_alarms
 from remuda.runs.checkpoints import SavedCell
@@ -77,6 +78,9 @@ class Master:
             config.cells, config.rounds, config.run.checkpoint_every, config.threads, run.costs
         )
         self._state = MasterState(plan, timeouts, time.monotonic())
+        # What was really carried out, which lags behind what is decided: a rescue goes by it.
+        self._term: Term | None = None
+        self._completed = 0
         self._mixtures: dict[int, tuple[Mixture, float]] = {}  # of a round, with its seconds
         self._round_start = 0.0
         self._finished = False
@@ -88,8 +92,8 @@ class Master:
             try:
                 self._train()
             except BaseException as error:
-                if self._state.term.number > 0:
-                    self._rescue(error)
+                if self._term is not None:
+                    self._rescue(error, self._term)
                 raise
             return self._outcome.finish(self._state.completed)
         finally:
@@ -145,6 +149,7 @@ class Master:
                     {"event": "lost", "worker": worker, "silence": silence, "cells": list(cells)}
                 )
             case RewindEvents(round):
+                self._completed = round
                 self._folder.rewind_events(round)
             case ShowProgress(cell, round, batch, batches):
                 self._observer.ticked(cell, round, batch, batches)
@@ -182,6 +187,7 @@ class Master:
             self._observer.warned(warning)
 
     def _begin(self, command: BeginTerm) -> None:
+        self._term, self._completed = self._state.term, command.start
         self._round_start = time.perf_counter()
         for worker, task in command.tasks.items():
             self._comm.send(worker, task)
@@ -252,6 +258,7 @@ class Master:
         except LostResultsError as error:
             return self._state.results_lost(error.worker, time.monotonic())
         self._mixtures[round] = (mixture, seconds)
+        self._completed = round
         # Interrupted before this line, the round counts for nothing and is trained again;
         # after it, everything that the round leaves is there.
         return self._state.round_completed(round)
@@ -267,7 +274,8 @@ class Master:
         self, round: int, part: str = "", cells: Collection[int] | None = None
     ) -> dict[int, Parcel]:
         """The parcels of a round, of all cells or of these, in their order."""
-        term, wanted = self._state.term, dict[int, list[int]]()
+        assert self._term is not None
+        term, wanted = self._term, dict[int, list[int]]()
         for cell in range(self._config.cells) if cells is None else cells:
             wanted.setdefault(term.owners[cell], []).append(cell)
         try:
@@ -331,24 +339,20 @@ class Master:
         if missing:
             raise DamagedError(f"it does not fit this run: it has no cell {min(missing)}")
 
-    def _rescue(self, error: BaseException) -> None:
+    def _rescue(self, error: BaseException, term: Term) -> None:
         """Save the last complete round before the error goes its way."""
         if isinstance(error, StoreError):
             return
-        if self._state.completed > self._state.saved:
+        if self._completed > self._state.saved:
             with contextlib.suppress(LostResultsError):  # then the last saved round must do
-                self._save_now(self._state.completed)
+                self._save_now(self._completed, term)
         self._folder.append_event(
-            {
-                "event": "stopped",
-                "after_round": self._state.completed,
-                "why": type(error).__name__,
-            }
+            {"event": "stopped", "after_round": self._completed, "why": type(error).__name__}
         )
 
-    def _save_now(self, round: int) -> None:
+    def _save_now(self, round: int, term: Term) -> None:
         """Save the last complete round, though it was not due, whatever became of the workers."""
-        files = {file.cell: _saved_cell(file) for file in self._state.term.files(round)}
+        files = {file.cell: _saved_cell(file) for file in term.files(round)}
         for cell, parcel in self._parcels(round).items():
             if cell not in files:
                 files[cell] = self._folder.save_cell(parcel)

@@ -147,8 +147,10 @@ class MasterState:
 
     def results_lost(self, worker: int, now: float) -> list[Command]:
         """A worker did not send its parcels of the round that was to be completed."""
-        if self.phase is not Phase.TRAINING or worker not in self.roster:
+        if self.phase is not Phase.TRAINING:
             return []
+        if worker not in self.roster.up:
+            return self._fail(WorkerError(f"the parcels of worker {worker} are nowhere to be had"))
         return self._recover([worker], now)
 
     def round_completed(self, round: int) -> list[Command]:
@@ -256,12 +258,13 @@ class MasterState:
         self._status_due = 0.0  # the loss is shown at once
         self._completing = None
         commands: list[Command] = []
+        hosts = self.roster.hosts
         for worker in lost:
             cells = self.term.placement.get(worker, ())
             commands += [
                 RecordLoss(worker, self.roster.silence(worker, now), cells),
                 Warn(
-                    f"worker {worker} on {self.roster.hosts[worker].host} was lost; "
+                    f"worker {worker} on {hosts[worker].host} was lost; "
                     f"its {len(cells)} cells go on from round {self.saved} elsewhere"
                 ),
                 Dismiss(worker),

@@ -95,19 +95,22 @@ class WorkerStatus:
     rounds: Mapping[int, int]  # done, by cell
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "heard": round(self.heard, 3), "rounds": dict(self.rounds)}
+        values = {**vars(self), "heard": round(self.heard, 3), "rounds": dict(self.rounds)}
+        values["verdict"] = values.pop("liveness")  # files keep its old name
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerStatus:
         """The inverse of `to_json`; JSON's keys are text."""
         return cls(
-            **{
-                **values,
-                "state": State(values["state"]),
-                "liveness": Liveness(values["liveness"]),
-                "cells": tuple(values["cells"]),
-                "rounds": {int(cell): done for cell, done in values["rounds"].items()},
-            }
+            worker=values["worker"],
+            host=values["host"],
+            pid=values["pid"],
+            state=State(values["state"]),
+            liveness=Liveness(values["verdict"]),
+            heard=values["heard"],
+            cells=tuple(values["cells"]),
+            rounds={int(cell): done for cell, done in values["rounds"].items()},
         )
 
 

@@ -98,17 +98,26 @@ class Term:
             case Status(cell=int(cell)) | Failed(cell=int(cell)) if cell not in own:
                 return f"a {type(message).__name__} about cell {cell}, which is not its own"
             case Done(report=report):
-                return self._wrong_round(own, "a report", report.cell, report.round)
+                return self._wrong_report(own, report)
             case Saved(cell=cell, round=round):
                 if not self.is_saved_after(round) or cell in self._files.get(round, {}):
                     return f"a file of cell {cell} in round {round}, which nobody asked for"
                 return self._wrong_round(own, "a file", cell, round)
+            case Failed() if not own:
+                return "word of a failure, but it has no task"
             case Finished() if not own or not all(map(self._is_done, own)):
                 return "word that it has finished, but it has not"
         return None
 
     def _is_done(self, cell: int) -> bool:
         return self._reported[cell] == self._plan.rounds
+
+    def _wrong_report(self, own: tuple[int, ...], report: RoundReport) -> str | None:
+        cell, round = report.cell, report.round
+        found = self._wrong_round(own, "a report", cell, round)
+        if found is None and self.is_saved_after(round) and cell not in self._files.get(round, {}):
+            return f"a report of round {round} of cell {cell}, whose file it has not written"
+        return found
 
     def _wrong_round(self, own: tuple[int, ...], what: str, cell: int, round: int) -> str | None:
         if cell not in own:

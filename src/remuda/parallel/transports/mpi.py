@@ -118,10 +118,10 @@ class MpiMaster(MasterComm):
                     raise LostResultsError(worker)
             with contextlib.suppress(queue.Empty):
                 worker, content = self._answers.get(timeout=0.05)
-                if worker not in self._workers:
-                    continue  # a late answer of one that was dismissed
                 if len(content) < _ANSWER.size:
-                    raise LostResultsError(worker)
+                    if worker in self._workers:
+                        raise LostResultsError(worker)
+                    continue  # of one that was dismissed, which may still answer in order
                 deadline = time.monotonic() + RESULTS_SECONDS  # of silence, not in all
                 number, cell, is_there = _ANSWER.unpack_from(content)
                 if number != self._questions or missing.get(cell) != worker:
