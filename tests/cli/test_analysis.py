@@ -150,5 +150,5 @@ def test_conditional_networks_are_refused(command: str, tmp_path: Path) -> None:
     paths = [str(run), *([str(other)] if command == "gam" else [])]
     code, _, errors = remuda(tmp_path, command, *paths)
     assert code == 2
-    assert "told labels" in errors
+    assert "conditional" in errors
     assert "Traceback" not in errors

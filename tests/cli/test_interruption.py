@@ -31,7 +31,7 @@ def test_an_interruption_says_how_to_continue(
         errors,
     )
     state = remuda(tmp_path, "runs", str(tmp_path))[1]
-    assert re.search(rf"{run} +interrupted +cellular +1x3 +\S+ +\d+/1000 +fid ", state)
+    assert re.search(rf"{run} +interrupted +cellular +1x3 +\S+ +\d+/1000 +live fid ", state)
     code, _, errors = remuda(tmp_path, "sample", str(run))
     assert code == 3
     assert f"{run}: the run is not finished; `remuda resume {run}` continues it" in errors
