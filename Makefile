@@ -1,5 +1,5 @@
 # make demo    train the default preset end to end and print where the picture is
-# make quick   the tests for the inner loop: no process is started, under a minute on two cores
+# make quick   the tests for the inner loop: no process, no whole run; under a minute on two cores
 # make test    all tests, and the slowest twenty
 # make check   format, lint, types, import layers
 # make oldest  the quick tests with the oldest dependencies allowed
@@ -32,7 +32,7 @@ demo: install
 	$(BIN)/remuda train quickstart
 
 quick: install
-	$(BIN)/python $(PYTEST) -m "not slow" $(ARGS)
+	$(BIN)/python $(PYTEST) -rfE -m "not slow" $(ARGS)
 
 test: install
 	$(BIN)/python $(PYTEST) --durations=20 $(ARGS)
@@ -44,7 +44,7 @@ check: install
 	$(BIN)/lint-imports
 
 oldest: $(OLDEST)/.installed
-	$(OLDEST)/bin/python $(PYTEST) -m "not slow" $(ARGS)
+	$(OLDEST)/bin/python $(PYTEST) -rfE -m "not slow" $(ARGS)
 
 format: install
 	$(BIN)/ruff format .

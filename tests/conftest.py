@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _skip(*_: object, **__: object) -> None:
     pytest.skip("starts a process, which counts as slow")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_runs_in_a_quick_session(pytestconfig: pytest.Config) -> None:
+    """With `-m "not slow"`, a test that trains a whole run skips itself."""
+    if "not slow" not in pytestconfig.option.markexpr:
+        return
+    from remuda.parallel.master import Master
+
+    def run(master: Master) -> NoReturn:
+        master._comm.close()
+        pytest.skip("trains a run, which counts as slow")
+
+    setattr(Master, "run", run)  # noqa: B010 - for the whole session
 
 
 @pytest.hookimpl(tryfirst=True)
