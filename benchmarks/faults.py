@@ -46,7 +46,7 @@ class Killer(Observer):
     _workers: list[WorkerStatus] = field(default_factory=list)
     _armed: bool = False
 
-    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+    def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         self._workers = [one for one in workers if one.liveness is not Liveness.DEAD]
 
     def reported(self, report: Any, alarms: Any) -> None:

@@ -41,7 +41,7 @@ class Talk(Observer):
         self._pids: list[int] = []
         self._start: float | None = None
 
-    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+    def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         self._pids = [worker.pid for worker in workers]
 
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:

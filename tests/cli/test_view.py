@@ -93,7 +93,7 @@ def test_a_terminal_gets_the_live_table_unless_plain_lines_are_asked_for() -> No
 
 def drawn(workers: Sequence[WorkerStatus], width: int = 80) -> str:
     view = LiveView(console(width))
-    view.watched(workers)
+    view.workers_seen(workers)
     with view.console.capture() as capture:
         view.console.print(view.render())
     return capture.get()

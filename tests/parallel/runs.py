@@ -71,7 +71,7 @@ class Remembering(Observer):
         self.warnings: list[str] = []
         self.dead: set[int] = set()
 
-    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+    def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         self.dead |= {seen.worker for seen in workers if seen.liveness is Liveness.DEAD}
 
     def warned(self, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -176,7 +177,7 @@ class LiveView(View):
         super().completed(round, mixture, seconds)
         self._score = mixture.score.value if mixture.score else None
 
-    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+    def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         self._workers = (time.monotonic(), list(workers))
 
     def render(self) -> RenderableType:
@@ -252,7 +253,7 @@ def _fitness(role: str) -> Callable[[RoundReport], str]:
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 _COLUMNS = (

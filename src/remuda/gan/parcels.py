@@ -71,7 +71,7 @@ def decode_parcel(content: bytes) -> Parcel:
         raise ParcelError(f"not a parcel: {error}") from None
 
 
-def read_parcel(path: Path, part: str = "") -> Parcel:
+def map_parcel(path: Path, part: str = "") -> Parcel:
     """The parcel in a file in memory, mapped rather than copied.
 
     With `part`, only the tensors whose names start with it; the others are not even read.

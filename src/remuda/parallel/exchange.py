@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.errors import StoreError
-from remuda.gan.parcels import Parcel, ParcelError, read_parcel
+from remuda.gan.parcels import Parcel, ParcelError, map_parcel
 
 _POLL_SECONDS = 0.002
 
@@ -180,14 +180,14 @@ class FolderExchange(Exchange):
         found = []
         for cell in cells:
             try:
-                found.append(read_parcel(self._path(term, cell, round), part))
+                found.append(map_parcel(self._path(term, cell, round), part))
             except FileNotFoundError:
                 raise LookupError(f"round {round} was not published by cells [{cell}]") from None
         return found
 
     def newest(self, term: int, cell: int) -> Parcel:
         try:
-            return read_parcel(self._mailbox(term, cell))
+            return map_parcel(self._mailbox(term, cell))
         except FileNotFoundError:
             raise LookupError(f"cell {cell} published nothing") from None
 

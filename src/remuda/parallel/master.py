@@ -371,7 +371,7 @@ class Master:
                 "workers": [worker.to_json() for worker in command.workers],
             }
         )
-        self._observer.watched(command.workers)
+        self._observer.workers_seen(command.workers)
         now = time.monotonic()
         return self._state.status_written(start, now - start)
 

@@ -29,7 +29,7 @@ class Observer:
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         """All cells finished a round."""
 
-    def watched(self, workers: Sequence[WorkerStatus]) -> None:
+    def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         """What the master knows of its workers: every few seconds, and when one is lost."""
 
     def warned(self, message: str) -> None:

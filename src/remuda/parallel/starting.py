@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from remuda.config import Config
 from remuda.data import open_shared_dataset, share_dataset
 from remuda.errors import DataError, StoreError
@@ -16,7 +18,7 @@ from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.local import LocalMaster
 from remuda.parallel.transports.process import ProcessMaster
 from remuda.parallel.worker import Worker
-from remuda.runs.prepare import Run, threads
+from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 
 PARCELS_BYTES = 256 * 2**20  # room for parcels beside the data, a generous guess
@@ -36,13 +38,16 @@ def configure(run: Run, folder: RunFolder, data: str, timeouts: Timeouts) -> Con
 
 def work(comm: WorkerComm, configured: Configure, prepare: Callable[[Config], Run]) -> None:
     """A worker from its first step to its last, on every engine."""
-    config = Config.model_validate_json(configured.config)
-    with threads(config.threads):
-        Worker(prepare(config), Path(configured.folder), comm, configured.timeouts).serve()
+    run = prepare(Config.model_validate_json(configured.config))
+    Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
 
 
 def prepare_shared(config: Config, data: Path, fingerprint: str) -> Run:
-    """A run on the data that the master or another worker of this host has shared."""
+    """A run on the data that the master or another worker of this host has shared.
+
+    For a process of its own: the number of torch's threads is set for good.
+    """
+    torch.set_num_threads(config.threads)
     dataset = open_shared_dataset(data)
     if dataset.fingerprint != fingerprint:
         raise DataError(

@@ -140,7 +140,7 @@ class Checkpoints:
 
     def _read_cell(self, folder: Path, entry: SavedCell) -> Parcel:
         round = int(folder.name.removeprefix("round-"))
-        return read_parcel(folder / cell_file(entry.cell), entry.sha256, entry.cell, round)
+        return read_saved_parcel(folder / cell_file(entry.cell), entry.sha256, entry.cell, round)
 
     def _manifest(self, folder: Path) -> Manifest:
         path = folder / MANIFEST
@@ -155,7 +155,7 @@ def cell_file(cell: int) -> str:
     return f"cell-{cell:04d}.safetensors"
 
 
-def read_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
+def read_saved_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
     """The parcel in a file, which must have this digest and belong to this cell and round."""
     try:
         content = path.read_bytes()

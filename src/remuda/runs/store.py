@@ -26,7 +26,7 @@ from remuda.config.records import read_record
 from remuda.errors import ConfigError, StoreError
 from remuda.files import digest, write_atomically, write_json
 from remuda.gan.parcels import Parcel
-from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_parcel
+from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_saved_parcel
 from remuda.runs.events import EventLog
 from remuda.runs.records import Environment, RunResult, RunStatus
 
@@ -164,7 +164,7 @@ class RunFolder:
     def load_initial(self, cell: int) -> Parcel:
         """What a cell started from, where that was an earlier run."""
         name = initial_file(cell)
-        return read_parcel(self.path / name, self.env().attachments.get(name), cell, 0)
+        return read_saved_parcel(self.path / name, self.env().attachments.get(name), cell, 0)
 
     def set_aside(self, checkpoint: Checkpoint) -> Path:
         """Keep a checkpoint that cannot be used under a name that does not count."""
