@@ -128,3 +128,23 @@ def test_a_thousand_delayed_workers_do_not_fill_the_screen() -> None:
 
 def test_a_single_worker_is_not_worth_a_line() -> None:
     assert "workers" not in drawn([status(1)])
+
+
+def test_a_line_is_about_its_own_round_only(recorded: Recorder) -> None:
+    """Cells that are a round ahead, and rounds that come again after a loss, must not mix in."""
+
+    def lines(recorder: Recorder) -> list[str]:
+        output = recorder.replay(PlainView(console()))
+        return re.findall(r"round +\d/\d .*loss G +\S+ D +\S+ +\S+ images/s", output)
+
+    events = list(recorded._events)
+    ahead = next(
+        place
+        for place, (name, arguments) in enumerate(events)
+        if name == "reported" and getattr(arguments[0], "round") == 2  # noqa: B009
+    )
+    first = next(place for place, (name, _) in enumerate(events) if name == "completed")
+    shuffled = Recorder()
+    shuffled._events = [*events[:first], events[ahead], *events[first:]]  # early, and once more
+    assert len(lines(recorded)) == 3
+    assert lines(shuffled) == lines(recorded)

@@ -46,7 +46,8 @@ class View(Observer):
         self.unit = "images"
         self._alarmed: set[tuple[int, str]] = set()
         self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
-        self._images = 0
+        self._reported: dict[int, dict[int, RoundReport]] = {}  # by round and cell
+        self._complete: list[RoundReport] = []  # of the last complete round, one per cell
         self._rate = 0.0
 
     def __enter__(self) -> View:
@@ -70,7 +71,8 @@ class View(Observer):
             self._print(f"continuing after round {round}")
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
-        self._images += report.losses.images
+        # By round, since cells may be one ahead; by cell, since after a loss a round comes again.
+        self._reported.setdefault(report.round, {})[report.cell] = report
         for alarm in alarms:
             # Each kind once per cell; the live table and events.jsonl show every one.
             if (report.cell, alarm.kind) not in self._alarmed:
@@ -84,8 +86,8 @@ class View(Observer):
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         self.round = round
         self._recent.append(seconds)
-        self._rate = self._images / seconds
-        self._images = 0
+        self._complete = list(self._reported.pop(round, {}).values())
+        self._rate = sum(report.losses.images for report in self._complete) / seconds
 
     def warned(self, message: str) -> None:
         self._print(message, kind="warning")
@@ -107,7 +109,6 @@ class PlainView(View):
     def started(self, run: Run, path: Path, round: int) -> None:
         super().started(run, path, round)
         self._last_line = time.monotonic()
-        self._losses: list[tuple[float, float]] = []
 
     def ticked(self, cell: int, round: int, batch: int, batches: int) -> None:
         if time.monotonic() - self._last_line > _SIGN_OF_LIFE_SECONDS:
@@ -115,16 +116,11 @@ class PlainView(View):
                 f"round {round:>4}/{self.rounds}  cell {cell}  batch {batch}/{batches}"
             )
 
-    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
-        super().reported(report, alarms)
-        self._losses.append((report.losses.generator, report.losses.discriminator))
-
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         super().completed(round, mixture, seconds)
-        generator, discriminator = (
-            sum(losses) / len(self._losses) for losses in zip(*self._losses, strict=True)
-        )
-        self._losses = []
+        count = len(self._complete)
+        generator = sum(report.losses.generator for report in self._complete) / count
+        discriminator = sum(report.losses.discriminator for report in self._complete) / count
         score = f"{self.metric} {mixture.score.value:8.2f}  " if mixture.score else ""
         self._print_progress(
             f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
