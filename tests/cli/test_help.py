@@ -101,3 +101,18 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     assert done.stdout.startswith("name: quickstart")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["presets", "config"])
+def test_a_full_standard_output_is_one_line(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "remuda", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "remuda: the output cannot be written: No space left on device\n"

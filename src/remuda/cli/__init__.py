@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from typing import Annotated, NoReturn, cast
@@ -33,6 +35,7 @@ def main() -> NoReturn:
     """Run a command. A user's mistake ends in one line and an exit code, never a traceback."""
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="remuda", standalone_mode=False)
+        sys.stdout.flush()
     except RemudaError as error:
         for line in str(error).splitlines():
             print(f"remuda: {line}", file=sys.stderr)
@@ -40,6 +43,13 @@ def main() -> NoReturn:
     except _UsageError as error:
         print(f"remuda: {_usage_message(error)}", file=sys.stderr)
         code = 2
+    except OSError as error:
+        # Files that cannot be written are a StoreError; what is left is the standard output.
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"remuda: the output cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered is flushed at exit
+        code = 3
     except (KeyboardInterrupt, typer.Abort):
         print("remuda: interrupted", file=sys.stderr)
         code = 128 + signal.SIGINT
