@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST = "round-000001"  # the checkpoint that resumed runs go on from
 MOST_SHOWN = 6  # differences of one case; more of them say nothing new
 # What depends on the clock and on the size of files, which may gain fields.
-UNTIMED = ("time", "seconds", "bytes")
+UNTIMED = ("time", "seconds", "cpu_seconds", "bytes")
 RESULTS = ("rounds", "mixture", "acceptance", "scores", "modes_by_cell")
 DESCRIPTION = ("network", "shape", "scale", "offset", "members", "labels")
 

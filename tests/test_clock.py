@@ -92,3 +92,13 @@ def test_two_clocks_do_not_mix(wall: Time) -> None:
     with left.routine("train"):
         wall.now += 1
     assert "train" not in right.seconds()
+
+
+def test_waiting_costs_no_cpu_seconds(monkeypatch: pytest.MonkeyPatch, wall: Time) -> None:
+    cpu = Time()
+    monkeypatch.setattr("remuda.clock.time.process_time", cpu)
+    clock = Clock()
+    with clock.routine("wait"):
+        wall.now += 10
+    cpu.now += 0.5
+    assert clock.cpu_seconds() == 0.5

@@ -24,6 +24,7 @@ from tests import faults
 
 ROUNDS = 3
 CELLS = 3
+TIMES = ("time", "seconds", "cpu_seconds")  # what two equal runs differ in
 # One process imports torch once; every command of a test is a fork of it, a process of its own.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
@@ -242,7 +243,7 @@ def happenings(run: Path) -> list[dict[str, Any]]:
     """What the cells did, without when and how fast; the file must hold whole lines only."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     return [
-        {key: value for key, value in event.items() if key not in ("time", "seconds")}
+        {key: value for key, value in event.items() if key not in TIMES}
         for event in events
         if event["event"] in ("round", "population")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -135,3 +136,18 @@ def test_a_checkpoint_of_another_configuration_is_told(alone: Path, tmp_path: Pa
     config.write_text(config.read_text().replace("batch_norm: true", "batch_norm: false"))
     with pytest.raises(DamagedError, match="cell 0 does not fit the run's configuration"):
         load_population(path)
+
+
+def test_events_say_what_each_round_cost_and_how_points_cover_their_modes(alone: Path) -> None:
+    events = RunFolder.open(alone).events()
+    rounds = [event for event in events if event["event"] == "round"]
+    assert all(event["cpu_seconds"] > 0 and event["batches"] > 0 for event in rounds)
+    covered = [event["coverage"] for event in events if event["event"] == "population"]
+    assert len(covered) == 2
+    assert all(0 <= one["modes_covered"] <= 15 for one in covered)
+    result = json.loads((alone / "result.json").read_text())
+    assert result["images"] == sum(event["images"] for event in rounds)
+    assert result["batches"] == sum(event["batches"] for event in rounds)
+    assert result["cpu_seconds"] == pytest.approx(
+        sum(event["cpu_seconds"] for event in rounds), abs=0.002
+    )

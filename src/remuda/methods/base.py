@@ -54,6 +54,7 @@ class RoundReport:
     details: Mapping[str, Any] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)  # published, gathered, saved
     staleness: Mapping[str, int] | None = None  # asynchronous: rounds each peer was behind
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

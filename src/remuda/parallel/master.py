@@ -224,6 +224,7 @@ class Master:
                 "loss_generator": report.losses.generator,
                 "loss_discriminator": report.losses.discriminator,
                 "images": report.losses.images,
+                "batches": report.losses.batches,
                 **dataclasses.asdict(report.genes),
                 "score": report.score,
                 "classes": report.classes,
@@ -231,6 +232,7 @@ class Master:
                 "diverged": report.diverged,
                 **report.details,
                 "seconds": dict(report.seconds),
+                "cpu_seconds": report.cpu_seconds,
                 "bytes": dict(report.bytes),
                 **({} if report.staleness is None else {"staleness": dict(report.staleness)}),
                 "alarms": [vars(alarm) for alarm in alarms],
@@ -250,6 +252,7 @@ class Master:
                     "round": round,
                     "score": mixture.score.value if mixture.score else None,
                     "mixture": dict(mixture.weights),
+                    "coverage": self._outcome.coverage(round, mixture),
                     "seconds": seconds,
                 }
             )

@@ -254,7 +254,11 @@ class _Task(threading.Thread):
             staleness = {str(found.cell): round - 1 - found.round for found in parcels}
         self.rounds[cell.index] = round
         report = dataclasses.replace(
-            report, seconds=clock.seconds(), bytes=traffic, staleness=staleness
+            report,
+            seconds=clock.seconds(),
+            bytes=traffic,
+            staleness=staleness,
+            cpu_seconds=clock.cpu_seconds(),
         )
         self._comm.send(Done(term=self.term, report=report))
 

@@ -26,10 +26,16 @@ class Costs:
     cell_rounds: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)  # by routine, longest first
     bytes: Mapping[str, int] = field(default_factory=dict)  # gathered, published, saved
+    images: int = 0  # real ones that discriminators trained on, counted each time
+    batches: int = 0
+    cpu_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
             "cell_rounds": self.cell_rounds,
+            "images": self.images,
+            "batches": self.batches,
+            "cpu_seconds": round(self.cpu_seconds, 3),
             "routines": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
             "bytes": {
                 name: {"total": total, "per_cell_round": round(total / self.cell_rounds)}
@@ -43,13 +49,18 @@ def sum_costs(events: Iterable[Mapping[str, Any]]) -> Costs:
     count = 0
     seconds: dict[str, float] = {}
     traffic: dict[str, int] = {}
+    images = batches = 0
+    cpu_seconds = 0.0
     for event in events:
         if event.get("event") != "round":
             continue
         count += 1
+        images += event.get("images", 0)
+        batches += event.get("batches", 0)
+        cpu_seconds += event.get("cpu_seconds", 0.0)
         for routine, spent in event.get("seconds", {}).items():
             seconds[routine] = seconds.get(routine, 0.0) + spent
         for kind, size in event.get("bytes", {}).items():
             traffic[kind] = traffic.get(kind, 0) + size
     longest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))
-    return Costs(count, dict(longest), dict(sorted(traffic.items())))
+    return Costs(count, dict(longest), dict(sorted(traffic.items())), images, batches, cpu_seconds)

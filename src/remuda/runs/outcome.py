@@ -64,6 +64,14 @@ class Outcome:
         """The best mixture after a round; it needs only the assessments of the cells."""
         return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.scorer)
 
+    def coverage(self, round: int, mixture: Mixture) -> dict[str, float] | None:
+        """How the mixture covers known modes, where there are any: the live score of points."""
+        if self._run.scorer is not None or self._run.dataset.modes is None:
+            return None
+        samples = self._config.score.samples
+        scores = score_ensemble(self._run, self._ensemble(mixture, round), samples=samples)
+        return None if scores is None else scores.to_json()["values"]
+
     def draw_sheets(self, round: int, mixture: Mixture) -> None:
         """Pictures of the mixture and of every cell, or, where there are labels, of every label."""
         whole = self._ensemble(mixture, round)
