@@ -25,12 +25,12 @@ from remuda.config import Config
 from remuda.streams import choice_stream, tensor_stream
 from tests.tiny import PixelExtractor, Population, pixel_scorer, tiny_config, tiny_dataset
 
-SIDE, LATENT, BATCH, SAMPLES = 8, 4, 6, 12
+SIDE, LATENT, BATCH, SAMPLES, GROUPS = 8, 4, 6, 12, 5
 SEED, RATE, BETAS = 3, 0.1, (0.5, 0.999)
 ITEMS = tiny_dataset(side=SIDE).items.double()
 SLOW = partial(pytest.param, marks=pytest.mark.slow)
 
-Moments = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+Array = npt.NDArray[np.float64]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Place:
     generator: Net
     discriminator: Net
     mixture: dict[int, float]
-    moments: Moments
+    features: Array  # of the samples that its generator was scored with
     details: dict[str, Any]
 
 
@@ -122,19 +122,34 @@ def noise_from(stream: torch.Generator, count: int) -> Tensor:
     return torch.randn(count, LATENT, generator=stream).double()
 
 
-def moments_of(images: Tensor) -> Moments:
+def features_of(images: Tensor) -> Array:
     projection = PixelExtractor(SIDE * SIDE).for_features.double()
-    x = (images.reshape(len(images), -1) @ projection).detach().numpy()
-    return x.mean(0), np.mean([np.outer(row, row) for row in x], axis=0)
+    found: Array = (images.reshape(len(images), -1) @ projection).detach().numpy()
+    return found
 
 
-def distance_to_real(parts: Sequence[Moments], weights: Sequence[float]) -> float:
+def moments_of(features: Array) -> tuple[Array, Array]:
+    return features.mean(0), np.mean([np.outer(row, row) for row in features], axis=0)
+
+
+def distance_to_real(parts: Sequence[Array], weights: Sequence[float]) -> float:
+    """FID of a mixture, with a fifth of the samples left out at a time to remove its bias."""
+    corrected = GROUPS * plain_distance(parts, weights)
+    for group in range(GROUPS):
+        kept = [row for row in range(SAMPLES) if row % GROUPS != group]
+        without = plain_distance([part[kept] for part in parts], weights)
+        corrected -= len(kept) / SAMPLES * without
+    return corrected
+
+
+def plain_distance(parts: Sequence[Array], weights: Sequence[float]) -> float:
     """FID of a mixture: |m - m'|² + tr(C + C' - 2 (C C')^½)."""
-    real_mean, real_second = moments_of(ITEMS)
-    mean = sum(w * part[0] for w, part in zip(weights, parts, strict=True))
-    second = sum(w * part[1] for w, part in zip(weights, parts, strict=True))
+    real_mean, real_second = moments_of(features_of(ITEMS))
+    moments = [moments_of(part) for part in parts]
+    mean = sum(w * one[0] for w, one in zip(weights, moments, strict=True))
+    second = sum(w * one[1] for w, one in zip(weights, moments, strict=True))
     assert isinstance(mean, np.ndarray)
-    n, m = len(ITEMS), SAMPLES * len(parts)
+    n, m = len(ITEMS), sum(len(part) for part in parts)
     real_cov = (real_second - np.outer(real_mean, real_mean)) * n / (n - 1)
     cov = (second - np.outer(mean, mean)) * m / (m - 1)
     roots = np.sqrt(np.linalg.eigvals(real_cov @ cov).astype(complex)).real.sum()
@@ -287,8 +302,8 @@ def iterate(
 
     # 7. (1+1)-ES on the mixture of the neighbourhood
     sample = noise_from(tensor_stream(SEED, cell, round, "assess"), SAMPLES)
-    moments = moments_of(generate(centres[0], sample))
-    parts = [moments, *(world[member].moments for member in members[1:])]
+    features = features_of(generate(centres[0], sample))
+    parts = [features, *(world[member].features for member in members[1:])]
     weights = [world[cell].mixture.get(member, 1 / size) for member in members]
     steps = choice_stream(SEED, cell, round, "mixture").normal(0.0, how["mixture_scale"], size)
     tried = [max(0.0, weight + step) for weight, step in zip(weights, steps, strict=True)]
@@ -308,13 +323,13 @@ def iterate(
             "weights": {str(member): weight for member, weight in mixture.items()},
             "changed": changed,
         },
-        "score": distance_to_real([moments], [1.0]),
+        "score": distance_to_real([features], [1.0]),
         "losses": (
             sum(generator_losses) / len(generator_losses),
             sum(discriminator_losses) / len(discriminator_losses),
         ),
     }
-    return Place(centres[0], centres[1], mixture, moments, details)
+    return Place(centres[0], centres[1], mixture, features, details)
 
 
 # ---------------------------------------------------------------------------- the comparison
@@ -368,7 +383,7 @@ def compare(
         generator = fresh(cell.gan.generator.network.state_dict(), objective)
         discriminator = fresh(cell.gan.discriminator.network.state_dict(), objective)
         sample = noise_from(tensor_stream(SEED, cell.index, 0, "assess"), SAMPLES)
-        start = moments_of(generate(generator, sample))
+        start = features_of(generate(generator, sample))
         world.append(Place(generator, discriminator, {}, start, {}))
 
     details = []

@@ -12,9 +12,9 @@ from remuda.metrics import (
     METRICS,
     Assessment,
     Features,
+    GroupedStatistics,
     Need,
     Reference,
-    SampleStatistics,
     Scorer,
     evaluate,
     evaluate_points,
@@ -115,5 +115,6 @@ def test_the_loss_of_a_mixture_is_that_of_the_registry() -> None:
     found = scorer.assess(images(40, 1))
     assert isinstance(found, Assessment)
     assert scorer.mixture([found], [1.0]).loss == -found.score
-    statistics = SampleStatistics.mixture([found.statistics], [1.0])
-    assert loss_of("is", scorer.real, statistics) == -found.score
+    resamples = GroupedStatistics.mixture([found.statistics], [1.0])
+    corrected = resamples.corrected(lambda part: loss_of("is", scorer.real, part))
+    assert corrected == pytest.approx(-found.score)

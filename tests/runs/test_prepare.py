@@ -11,7 +11,6 @@ import torch
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
-from remuda.metrics import evenly_spaced
 from remuda.runs.prepare import Run
 
 SMALL: dict[str, Any] = {
@@ -53,14 +52,6 @@ def test_cells_that_see_one_label_are_scored_against_that_label(sorted_digits: D
     assert run.scorer is not None
     assert int(run.scorer.real.class_shares.argmax()) == 3
     assert run.scorer.real.class_shares.max() > 0.95
-
-
-def test_evenly_spread_indices_are_distinct_and_reach_the_end() -> None:
-    chosen = evenly_spaced(1003, 10)
-    assert len(set(chosen.tolist())) == 10
-    assert chosen[0] == 0
-    assert chosen[-1] > 850
-    assert evenly_spaced(5, 10).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_critic_that_would_never_let_its_generator_train_is_refused() -> None:

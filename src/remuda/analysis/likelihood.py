@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from remuda.errors import ConfigError
-from remuda.metrics import evenly_spaced
+from remuda.metrics import some_of
 from remuda.metrics.ais import (
     AisSettings,
     Decoder,
@@ -76,7 +76,7 @@ class Estimate:
     ) -> None:
         self._ensemble = load(path)
         items, self._what = held_out(*run_data(path, data_dir))
-        self._items = items[evenly_spaced(len(items), examples)]
+        self._items = items[some_of(len(items), examples)]
         self._simulated = simulated
         self._settings = settings
         self._seed = seed

@@ -13,7 +13,7 @@ from remuda.analysis.extras import require
 from remuda.analysis.figures import Panel, overlay, scatters
 from remuda.analysis.naming import short_names
 from remuda.errors import ConfigError, shape_text
-from remuda.metrics import evenly_spaced, mode_coverage
+from remuda.metrics import mode_coverage, some_of
 from remuda.metrics.coverage import REACH
 from remuda.runs.ensemble import Ensemble, load
 from remuda.runs.population import run_data
@@ -42,7 +42,7 @@ def picture(
         first = Panel(f"{dataset.name}, {len(dataset)} points", real)
         return _plane(first, modes, named, count, seed), "the points themselves, as they are 2-D"
     samples = {name: one.sample(count, seed) for name, one in named.items()}
-    chosen = real[evenly_spaced(len(real), count).numpy()]
+    chosen = real[some_of(len(real), count).numpy()]
     data, *embedded = embed([chosen, *samples.values()], seed)
     title = f"t-SNE of {dataset.name} and of samples"
     places = dict(zip(samples, embedded, strict=True))

@@ -24,7 +24,7 @@ from remuda.gan.parcels import Parcel, parcel_assessment
 from remuda.methods.base import METHODS, Details, Match, Method, Mixture
 from remuda.methods.independent import Independent
 from remuda.methods.state import CellState, Label, read_state
-from remuda.metrics import METRICS, Scorer, evenly_spaced
+from remuda.metrics import METRICS, Scorer, some_of
 
 # Real images of one label that its samples are compared with.
 REAL_SAMPLES = 2000
@@ -120,7 +120,7 @@ class ClassParallel(Method):
         """Compares with the real images of one label."""
         if label not in self._scorers:
             assert cell.scorer is not None
-            chosen = cell.view[evenly_spaced(len(cell.view), REAL_SAMPLES)]
+            chosen = cell.view[some_of(len(cell.view), REAL_SAMPLES)]
             items = cell.dataset.items[chosen]
             self._scorers[label] = Scorer(
                 cell.scorer.extractor, items, _within_a_label(cell.scorer)

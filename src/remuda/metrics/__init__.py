@@ -18,14 +18,15 @@ from remuda.metrics.extractors import (
 )
 from remuda.metrics.frechet import fid, fid_logits, frechet_distance
 from remuda.metrics.inception_score import inception_score, inception_score_splits
+from remuda.metrics.jackknife import GroupedStatistics
 from remuda.metrics.metric import Comparison, Metric, Need, PointComparison
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
 from remuda.metrics.reference import (
     LIVE_REAL_IMAGES,
     Progress,
     Reference,
-    evenly_spaced,
     reference_indices,
+    some_of,
 )
 from remuda.metrics.registry import METRICS, check_metrics, default_metrics, loss_of, score_of
 from remuda.metrics.scorer import Assessment, MixtureScore, Scorer
@@ -45,6 +46,7 @@ __all__ = [
     "Coverage",
     "Extractor",
     "Features",
+    "GroupedStatistics",
     "InceptionExtractor",
     "Metric",
     "MixtureScore",
@@ -63,7 +65,6 @@ __all__ = [
     "density_coverage",
     "evaluate",
     "evaluate_points",
-    "evenly_spaced",
     "extractor_for",
     "fid",
     "fid_logits",
@@ -79,6 +80,7 @@ __all__ = [
     "precision_recall",
     "reference_indices",
     "score_of",
+    "some_of",
     "tvd",
     "typical_distance",
 ]

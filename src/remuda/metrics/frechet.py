@@ -17,13 +17,14 @@ def frechet_distance(
 ) -> float:
     """Squared Fréchet distance of two Gaussians, |μa−μb|² + tr(A + B − 2(AB)^½), in float64.
 
-    tr (AB)^½ is the sum of the singular values of A^½ B^½: real and non-negative by construction,
-    also for singular covariances, where a matrix root of AB turns complex.
+    With A = SSᵀ and B = TTᵀ, tr (AB)^½ is the sum of the singular values of SᵀT: real and
+    non-negative by construction, also for singular covariances, where a matrix root of AB turns
+    complex. What is below 0 is rounding.
     """
     if not all(bool(t.isfinite().all()) for t in (mean_a, cov_a, mean_b, cov_b)):
         return math.nan
     shift = (mean_a.double() - mean_b.double()).square().sum()
-    overlap = torch.linalg.svdvals(_root(cov_a) @ _root(cov_b)).sum()
+    overlap = torch.linalg.svdvals(_factor(cov_a).T @ _factor(cov_b)).sum()
     distance = shift + cov_a.double().trace() + cov_b.double().trace() - 2 * overlap
     return max(0.0, float(distance.item()))
 
@@ -54,10 +55,14 @@ def _covariance(mean: torch.Tensor, second: torch.Tensor, count: int) -> torch.T
     return (second - torch.outer(mean, mean)) * (count / (count - 1))
 
 
-def _root(covariance: torch.Tensor) -> torch.Tensor:
-    values, vectors = torch.linalg.eigh(covariance.double())
-    root: torch.Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
-    return root
+def _factor(covariance: torch.Tensor) -> torch.Tensor:
+    """S with SSᵀ = covariance: Cholesky's, which takes a tenth of the time, or of eigenvectors."""
+    factor: torch.Tensor
+    factor, problem = torch.linalg.cholesky_ex(covariance.double())
+    if problem:
+        values, vectors = torch.linalg.eigh(covariance.double())
+        factor = vectors * values.clamp_min(0).sqrt()
+    return factor
 
 
 FID = Metric(

@@ -16,7 +16,7 @@ from remuda.config import MetricFacts
 from remuda.errors import ConfigError
 from remuda.metrics.extractors import Features
 from remuda.metrics.metric import Comparison, Metric, Need
-from remuda.metrics.reference import evenly_spaced
+from remuda.metrics.reference import some_of
 from remuda.streams import choice_stream
 
 SUBSETS = 100
@@ -157,7 +157,7 @@ def _density_coverage(found: Comparison) -> dict[str, float]:
 
 def _some(features: Features | None) -> Tensor:
     assert features is not None
-    return features.features[evenly_spaced(len(features.features), MOST_ITEMS)]
+    return features.features[some_of(len(features.features), MOST_ITEMS)]
 
 
 KID = Metric(

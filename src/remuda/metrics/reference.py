@@ -12,6 +12,7 @@ from torch import Tensor
 from remuda.metrics.extractors import CHUNK, AnyExtractor, Features
 from remuda.metrics.feature_cache import cache_path, read_features, write_features
 from remuda.metrics.statistics import SampleStatistics
+from remuda.streams import choice_stream
 
 # Real images behind the live score: enough for stable moments, few enough to start in a second.
 LIVE_REAL_IMAGES = 10_000
@@ -27,10 +28,17 @@ class Progress(Protocol):
         """Another `images` are done."""
 
 
-def evenly_spaced(count: int, most: int) -> Tensor:
-    """At most `most` of `count` indices, evenly spaced, for data may be sorted by class."""
-    chosen = min(count, most)
-    return torch.arange(chosen) * count // chosen
+def some_of(count: int, most: int) -> Tensor:
+    """At most `most` of `count` indices in ascending order, chosen at random.
+
+    Not evenly spaced ones: MNIST alternates between two sources, and every sixth image is of one.
+    The choice depends on nothing but `count`, so that runs with other seeds can be compared, and
+    a larger one holds the smaller.
+    """
+    if most >= count:
+        return torch.arange(count)
+    order = choice_stream(0, 0, 0, f"some-of-{count}").permutation(count)
+    return torch.from_numpy(order[:most]).sort().values
 
 
 def reference_indices(views: Sequence[Tensor], most: int) -> tuple[Tensor, int]:
@@ -39,7 +47,7 @@ def reference_indices(views: Sequence[Tensor], most: int) -> tuple[Tensor, int]:
     Only what cells see counts: where each sees one label, the other labels are not missing.
     """
     seen = torch.unique(torch.cat(list(views)))
-    return seen[evenly_spaced(len(seen), most)], len(seen)
+    return seen[some_of(len(seen), most)], len(seen)
 
 
 def extract(

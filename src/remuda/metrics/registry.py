@@ -67,7 +67,10 @@ def ranking_metric(name: str) -> Metric:
 
 
 def score_of(name: str, real: SampleStatistics, fake: SampleStatistics) -> float:
-    """A metric of statistics, by name."""
+    """A metric of statistics, by name; NaN for a generator that yields NaN or infinities."""
+    # Class frequencies hide NaN (some class always has the largest logit), so ask the logits.
+    if not bool(fake.logit_second.isfinite().all()):
+        return math.nan
     compute = ranking_metric(name).from_statistics
     assert compute is not None
     return compute(real, fake)
@@ -75,7 +78,4 @@ def score_of(name: str, real: SampleStatistics, fake: SampleStatistics) -> float
 
 def loss_of(name: str, real: SampleStatistics, fake: SampleStatistics) -> float:
     """The score as a number to minimise; a generator that yields NaN is infinitely bad."""
-    # Class frequencies hide NaN (some class always has the largest logit), so ask the logits.
-    if not bool(fake.logit_second.isfinite().all()):
-        return math.inf
     return METRICS[name].as_loss(score_of(name, real, fake))

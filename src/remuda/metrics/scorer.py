@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.extractors import Extractor
-from remuda.metrics.registry import loss_of, ranking_metric, score_of
+from remuda.metrics.jackknife import GroupedStatistics
+from remuda.metrics.registry import METRICS, ranking_metric, score_of
 from remuda.metrics.statistics import SampleStatistics
 
 
@@ -18,7 +20,7 @@ from remuda.metrics.statistics import SampleStatistics
 class Assessment:
     """What the scorer found out about one generator; it travels with the parcel."""
 
-    statistics: SampleStatistics
+    statistics: GroupedStatistics
     score: float
     classes: int
     duplicates: float
@@ -31,7 +33,7 @@ class Assessment:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Assessment:
         score, classes, duplicates = tensors["figures"].tolist()
         statistics = {name: value for name, value in tensors.items() if name != "figures"}
-        return cls(SampleStatistics.from_tensors(statistics), score, int(classes), duplicates)
+        return cls(GroupedStatistics.from_tensors(statistics), score, int(classes), duplicates)
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,23 @@ class Scorer:
 
     def assess(self, images: Tensor) -> Assessment:
         features = self.extractor(images)
-        statistics = SampleStatistics.of(features)
+        statistics = GroupedStatistics.of(features)
         return Assessment(
             statistics,
-            score_of(self.metric, self.real, statistics),
-            classes_covered(self.real, statistics),
+            self._score([statistics], [1.0]).value,
+            classes_covered(self.real, SampleStatistics.of(features)),
             near_duplicates(features.features, self._typical),
         )
 
     def mixture(self, parts: Sequence[Assessment], weights: Sequence[float]) -> MixtureScore:
-        """The score of a weighted mixture of generators; exact, because statistics add up."""
-        statistics = SampleStatistics.mixture([part.statistics for part in parts], weights)
-        score = score_of(self.metric, self.real, statistics)
-        return MixtureScore(score, loss_of(self.metric, self.real, statistics))
+        """The score of a weighted mixture of generators, from the samples each was scored with.
+
+        Corrected for their number, so that mixtures of few and of many compare. Where a part has
+        statistics without groups (those of earlier versions), the score is not corrected.
+        """
+        return self._score([part.statistics for part in parts], weights)
+
+    def _score(self, parts: Sequence[GroupedStatistics], weights: Sequence[float]) -> MixtureScore:
+        resamples = GroupedStatistics.mixture(parts, weights)
+        value = resamples.corrected(partial(score_of, self.metric, self.real))
+        return MixtureScore(value, METRICS[self.metric].as_loss(value))
