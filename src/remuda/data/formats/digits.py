@@ -1,4 +1,4 @@
-"""The digits that ship with remuda: 10,000 of MNIST's training images, 1,000 of each digit."""
+"""The digits that ship with remuda: 1,000 of MNIST's training images of each, and 200 test images."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from remuda.data.labels import check_labels
 from remuda.data.reading import reading
 
 # Made by scripts/make_embedded_digits.py: an idx3 and an idx1 file, concatenated, then xz.
-EMBEDDED = "embedded/digits.idx.xz"
-COUNT = 10_000
-_IMAGE_BYTES = 16 + COUNT * 28 * 28
+EMBEDDED = {"train": "embedded/digits.idx.xz", "test": "embedded/digits-test.idx.xz"}
+COUNTS = {"train": 10_000, "test": 2_000}
 
 
-def load_digits(limit: int | None = None) -> Dataset:
+def load_digits(split: str = "train", limit: int | None = None) -> Dataset:
     """The embedded digits, the only images that need neither a file nor a download."""
-    with reading(Path(EMBEDDED)):
-        data = lzma.decompress(files("remuda.data").joinpath(EMBEDDED).read_bytes())
-    images = parse_idx(data[:_IMAGE_BYTES], EMBEDDED, dimensions=3)
-    labels = parse_idx(data[_IMAGE_BYTES:], EMBEDDED, dimensions=1)
-    check_labels(labels, len(images), EMBEDDED, classes=10)
+    name = EMBEDDED[split]
+    with reading(Path(name)):
+        data = lzma.decompress(files("remuda.data").joinpath(name).read_bytes())
+    image_bytes = 16 + COUNTS[split] * 28 * 28
+    images = parse_idx(data[:image_bytes], name, dimensions=3)
+    labels = parse_idx(data[image_bytes:], name, dimensions=1)
+    check_labels(labels, len(images), name, classes=10)
     return dataset_from_bytes(images[:, None], labels, DIGIT_NAMES, "digits", limit)
 
 
-DIGITS = NamedSet("digits", lambda settings: load_digits(settings.limit))
+DIGITS = NamedSet(
+    "digits", lambda settings: load_digits(settings.split, settings.limit), has_test_split=True
+)
