@@ -53,6 +53,7 @@ def score(
     *,
     samples: int | None = None,
     real: int | None = None,
+    reference: str | None = None,
     seed: int | None = None,
     extractor: str | None = None,
     weights: Path | None = None,
@@ -62,7 +63,9 @@ def score(
     """Scores of a finished run, measured again; by default exactly as the run did at its end.
 
     `samples` (default: the run's `score.final_samples`) drawn by `seed` (the run's) are compared
-    with at most `real` of the images that the cells saw (60,000, or 10,000 by Inception).
+    with at most `real` of the images that the cells saw (60,000, or 10,000 by Inception);
+    `reference="test"` compares with those that no cell saw, `"train"` with those that cells saw
+    (default: the run's `data.reference`).
     `extractor` is a classifier's name (`digits`, `cifar`), or `inception`, whose weights are those
     in the data folder or `weights`. Points with known modes are scored by how the samples cover
     them.
@@ -73,6 +76,7 @@ def score(
         samples=samples,
         seed=seed,
         real=real,
+        reference=reference,
         extractor=extractor,
         weights=weights,
         data_dir=data_dir,

@@ -90,8 +90,55 @@ def test_scores_can_be_chosen(trained: tuple[Path, str], tmp_path: Path) -> None
     assert (code, output) == (2, "")
     assert errors == (
         "remuda: fidd: unknown metric; did you mean fid? "
-        "allowed: fid, fid_logits, is, tvd, accuracy, kid, pr, dc, modes\n"
+        "allowed: fid, fid_logits, is, tvd, accuracy, kid, pr, dc, modes, memorisation, tstr\n"
     )
+
+
+def test_the_closest_pairs_become_a_picture(trained: tuple[Path, str], tmp_path: Path) -> None:
+    run, picture = trained[0], str(tmp_path / "pairs.png")
+    code, _, errors = remuda(tmp_path, "score", str(run), "memorisation", "--pairs", picture)
+    assert code == 2
+    assert errors.startswith("remuda: memorisation: needs items that no cell trained on")
+    assert errors.endswith("allowed here: fid, fid_logits, is, tvd, kid, pr, dc\n")
+    held = tmp_path / "held"
+    shutil.copytree(run, held)
+    config = (held / "config.yaml").read_text()
+    assert "  validation: 0" in config
+    (held / "config.yaml").write_text(config.replace("  validation: 0", "  validation: 5"))
+    code, output, errors = remuda(tmp_path, "score", str(held), "memorisation", "--pairs", picture)
+    assert code == 0, errors
+    assert "memorisation    " in output
+    assert output.endswith(f"closest pairs: {picture}\n")
+    assert Path(picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_pairs_that_cannot_be_drawn_are_one_line(trained: tuple[Path, str], tmp_path: Path) -> None:
+    run = trained[0]
+    for words, says in (
+        (["fid", "--pairs", "p.png"], "--pairs=p.png: draws what the metric memorisation finds"),
+        (
+            ["memorisation", "--pairs", "p.jpg"],
+            "--pairs=p.jpg: unknown kind of file; allowed: .png",
+        ),
+        (["--reference", "tests"], "--reference=tests: unknown; did you mean test?"),
+        (["--reference", "test"], "data.reference=test: there are no items of"),
+    ):
+        code, output, errors = remuda(tmp_path, "score", str(run), *words)
+        assert (code, output) == (2, "")
+        assert errors.startswith(f"remuda: {says}")
+        assert errors.count("\n") == 1
+    points = trained_points(tmp_path)
+    words = ["memorisation", "--pairs", "p.png"]
+    code, _, errors = remuda(tmp_path, "score", str(points), *words)
+    assert code == 2
+    assert errors.startswith(f"remuda: --pairs=p.png: draws images, and {points} generates points")
+
+
+def trained_points(folder: Path) -> Path:
+    words = ["data=ring8", "rounds=1", "grid=1x1", "method=independent", "run.dir=points"]
+    words += ["network={family: mlp, latent: 2, hidden: [4]}", "score.final_samples=20"]
+    assert remuda(folder, "train", *words)[0] == 0
+    return folder / "points"
 
 
 def test_lines_of_scores_can_be_chosen() -> None:

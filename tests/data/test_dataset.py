@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from remuda.data import Dataset, dataset_from_array
+from remuda.data import Dataset, dataset_from_array, open_shared_dataset, share_dataset
 from tests.data.samples import load, random_bytes
 
 
@@ -49,3 +51,19 @@ def test_limit_keeps_the_first_items(digits: Dataset) -> None:
 def test_a_limited_data_set_lets_go_of_the_rest() -> None:
     some = dataset_from_array(random_bytes(100, 5, 5)).first(3)
     assert some.items.untyped_storage().nbytes() == 3 * 25 * 4
+
+
+def test_held_out_items_keep_their_labels_also_where_they_are_shared(
+    digits: Dataset, tmp_path: Path
+) -> None:
+    rest = digits.first(100).hold_out(30, seed=1)
+    assert rest.validation is not None
+    assert rest.validation_labels is not None
+    assert digits.labels is not None
+    for item, label in zip(rest.validation[:5], rest.validation_labels[:5], strict=True):
+        place = (digits.items[:100] == item).flatten(1).all(1).nonzero().item()
+        assert digits.labels[int(place)] == label
+    share_dataset(rest, tmp_path)
+    shared = open_shared_dataset(tmp_path)
+    assert shared.validation_labels is not None
+    assert torch.equal(shared.validation_labels, rest.validation_labels)

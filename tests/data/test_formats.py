@@ -71,7 +71,7 @@ def test_messages_list_what_is_registered(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.size=8 .* only to \.toy, a folder with one"):
         load("toyset", size=8)
     with pytest.raises(DataError, match="cifar100, toyset have both"):
-        load("digits", split="test")
+        load("ring8", split="test")
     assert len(load("toyset", split="test")) == 60
 
 

@@ -54,8 +54,10 @@ def test_a_relative_path_is_found_in_the_data_folder(
 def test_the_test_split_is_only_for_named_sets(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     with pytest.raises(DataError, match="only the split train"):
-        load("digits", split="test")
-    with pytest.raises(DataError, match=r"data\.split=test is only for mnist, cifar10, cifar100"):
+        load("mog25", split="test")
+    with pytest.raises(
+        DataError, match=r"data\.split=test is only for digits, mnist, cifar10, cifar100"
+    ):
         load(tmp_path / "train-images-idx3-ubyte.gz", split="test")
 
 

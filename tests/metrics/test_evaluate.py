@@ -19,11 +19,13 @@ from remuda.metrics import (
     Scores,
     class_accuracy,
     default_metrics,
+    density_coverage,
     evaluate,
     evaluate_points,
     fid,
     fid_logits,
     load_extractor,
+    precision_recall,
     tvd,
 )
 from remuda.metrics.reference import Progress
@@ -48,8 +50,9 @@ class Told:
         self.announced: list[int] = []
         self.done = 0
 
-    def started(self, images: int, seconds: float) -> None:
+    def started(self, images: int, seconds: float, doing: str = "scoring") -> None:
         assert seconds >= 0
+        assert doing
         self.announced.append(images)
 
     def advanced(self, images: int) -> None:
@@ -76,7 +79,7 @@ def test_each_metric_by_a_classifier_equals_its_own_function() -> None:
     stream = torch.Generator().manual_seed(0)
     real, fake = (torch.rand(60, 1, 28, 28, generator=stream) * 2 - 1 for _ in range(2))
     labels = torch.arange(60) % 10
-    wanted = [name for name in METRICS if name != "modes"]
+    wanted = [name for name, metric in METRICS.items() if Need.FEATURES in metric.needs]
     scores = evaluate(fake, Reference(extractor, real), wanted, labels=labels)
     before, after = (SampleStatistics.of(extractor(side)) for side in (real, fake))
     for name, function in (("fid", fid), ("fid_logits", fid_logits), ("tvd", tvd)):
@@ -156,6 +159,40 @@ def test_fid_without_classes_is_that_of_the_features() -> None:
     real, fake = Pixels()(images(30, 0)), Pixels()(images(30, 1))
     wanted = fid(SampleStatistics.of(real), SampleStatistics.of(fake))
     assert score(Pixels(), images(30, 1), images(30, 0), "fid").values == {"fid": wanted}
+
+
+class Coordinates:
+    """Sees points as they are."""
+
+    name, identity, scaling, classes = "coordinates", "coordinates", "[-1, 1]", 0
+
+    def __call__(self, images: torch.Tensor) -> Features:
+        return Features(images, torch.empty(len(images), 0))
+
+
+@pytest.mark.parametrize(
+    ("extractor", "shape"),
+    [
+        (load_extractor("digits"), (1, 28, 28)),
+        (load_extractor("cifar"), (3, 32, 32)),
+        (Pixels(), (1, 4, 4)),
+        (Coordinates(), (2,)),
+    ],
+)
+def test_neighbours_are_found_by_every_extractor_and_among_points(
+    extractor: AnyExtractor, shape: tuple[int, ...]
+) -> None:
+    stream = torch.Generator().manual_seed(0)
+    real, fake = (torch.rand(40, *shape, generator=stream) * 2 - 1 for _ in range(2))
+    found = score(extractor, fake, real, "pr", "dc").values
+    before, after = (extractor(side).features for side in (real, fake))
+    assert found == {
+        **precision_recall(before, after)._asdict(),
+        **density_coverage(before, after)._asdict(),
+    }
+    assert found["precision"] > 0.3
+    same = score(extractor, real, real, "pr", "dc").values
+    assert (same["precision"], same["recall"], same["coverage"]) == (1, 1, 1)
 
 
 def test_metrics_are_refused_where_what_they_need_is_missing() -> None:

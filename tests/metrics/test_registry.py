@@ -13,10 +13,13 @@ from remuda.metrics import (
     Assessment,
     Features,
     GroupedStatistics,
+    Items,
+    Material,
     Need,
     Reference,
     Scorer,
     evaluate,
+    evaluate_items,
     evaluate_points,
     load_extractor,
     loss_of,
@@ -63,7 +66,9 @@ def test_a_new_metric_is_refused_where_what_it_needs_is_missing() -> None:
         evaluate(images(9, 0), Reference(Featureless(), images(9, 1)), ["toy"])
     with pytest.raises(ConfigError, match=r"^toy: needs images, .*; allowed here: modes$"):
         evaluate_points(torch.zeros(3, 2), torch.zeros(1, 2), 1.0, ["toy"])
-    with pytest.raises(ConfigError, match=r"^tyo: unknown metric; did you mean toy\?.* modes, toy"):
+    with pytest.raises(
+        ConfigError, match=r"^tyo: unknown metric; did you mean toy\?.* modes, .*, toy$"
+    ):
         evaluate(images(9, 0), Reference(PixelExtractor(16), images(9, 1)), ["tyo"])
 
 
@@ -89,11 +94,22 @@ def test_a_metric_that_is_not_one_of_statistics_cannot_rank() -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_every_metric_yields_the_figures_it_names_and_prints(name: str) -> None:
+def test_every_metric_yields_the_figures_it_names_and_prints(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.metrics.synthetic.STEPS", 2)
     metric = METRICS[name]
     assert metric.name == name
     if Need.MODES in metric.needs:
         scores = evaluate_points(torch.rand(30, 2), torch.rand(4, 2), 0.1, [name])
+    elif metric.from_items is not None:
+        items, labels = torch.rand(20, 2), torch.arange(20) % 2
+        points = Items(items, labels, "points")
+        names = ("a", "b")
+        material = Material(
+            items, lambda: points, lambda: points, lambda *_: (items, labels), "", names
+        )
+        scores = evaluate_items(material, [name])
     else:
         fake, real = (torch.rand(20, 1, 28, 28) for _ in range(2))
         reference = Reference(load_extractor("digits"), real)

@@ -6,9 +6,11 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from remuda.runs.pictures import sheet
+from remuda.metrics import Pairs
+from remuda.runs.pictures import pair_sheet, sheet
 
 
 def opened(png: bytes) -> Image.Image:
@@ -82,3 +84,23 @@ def test_points_are_drawn_upwards_to_the_right() -> None:
 
 def test_points_that_all_coincide_still_make_a_picture() -> None:
     assert opened(sheet(np.ones((5, 2), np.float32))).size == (480, 480)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_sample_is_above_its_training_image(channels: int) -> None:
+    samples, training = (
+        torch.from_numpy(flat(*values, channels=channels)) for values in ([-1.0] * 12, [1.0] * 12)
+    )
+    picture = opened(pair_sheet(Pairs(samples, training, torch.arange(12.0))))
+    pixels = np.asarray(picture.convert("L"))
+    black, white = (pixels == 0).astype(int), (pixels == 255).astype(int)
+    assert black.sum() == 12 * 56 * 56
+    assert white.sum() > 12 * 56 * 56  # and the letters
+    # Ten in the first row, two in the second, white below black.
+    for row, columns in ((0, 10), (1, 2)):
+        part = pixels[row * picture.height // 2 : (row + 1) * picture.height // 2]
+        tops = [np.flatnonzero(part[:, x] == 0) for x in range(part.shape[1])]
+        assert sum(len(top) == 56 for top in tops) == columns * 56
+        for x, top in enumerate(tops):
+            if len(top) == 56:
+                assert (part[top[-1] + 3 : top[-1] + 59, x] == 255).all()

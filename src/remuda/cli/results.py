@@ -18,7 +18,8 @@ Metrics = Annotated[
     typer.Argument(
         metavar="METRIC",
         help="fid, fid_logits, is, tvd, accuracy (of labels), kid, pr (precision and recall), dc "
-        "(density and coverage), modes (of points).  [default: those of the run's result; fid and "
+        "(density and coverage), modes (of points), memorisation (are samples copies?), tstr "
+        "(train on samples, test on real items).  [default: those of the run's result; fid and "
         "kid with Inception]",
     ),
 ]
@@ -39,6 +40,15 @@ RealImages = Annotated[
         metavar="N",
         parser=whole_number(20),
         help="Largest number of real images, at least 20.  [default: 60000; 10000 with Inception]",
+    ),
+]
+RealReference = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--reference",
+        metavar="train|test",
+        help="Compare with the items that the cells saw, or with those that no cell saw (held out, "
+        "or the test split).  [default: the run's data.reference]",
     ),
 ]
 ScoreSeed = Annotated[
@@ -74,6 +84,15 @@ ClassPicture = Annotated[
         "--output",
         metavar="FILE",
         help="Also draw the classes of data and samples, to a .png.",
+    ),
+]
+PairPicture = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--pairs",
+        metavar="FILE",
+        help="With the metric memorisation: draw the samples that are closest to a training image, "
+        "each above that image, to a .png.",
     ),
 ]
 
@@ -130,10 +149,12 @@ def score(
     metrics: Metrics = None,
     count: ScoredSamples = None,
     real: RealImages = None,
+    reference: RealReference = None,
     seed: ScoreSeed = None,
     extractor: ExtractorName = None,
     weights: InceptionWeights = None,
     output: ClassPicture = None,
+    pairs: PairPicture = None,
     data_dir: DataDir = None,
 ) -> None:
     """Score a finished run against the data it was trained on.
@@ -143,6 +164,8 @@ def score(
     """
     if output is not None:
         analysis.check_png(output)
+    if pairs is not None:
+        _check_pairs(run, pairs, metrics or [])
     from remuda import api
     from remuda.cli.view import scoring
 
@@ -152,6 +175,7 @@ def score(
             metrics or (),
             samples=count,
             real=real,
+            reference=reference,
             seed=seed,
             extractor=extractor,
             weights=weights,
@@ -163,6 +187,30 @@ def score(
         print(line)
     if output is not None:
         analysis.draw_classes(run, scores, output)
+    if pairs is not None and scores.pairs is not None:
+        from remuda.files import write_atomically
+        from remuda.runs.pictures import pair_sheet
+
+        write_atomically(pairs, pair_sheet(scores.pairs))
+        print(f"\nclosest pairs: {pairs}")
+
+
+def _check_pairs(run: Path, pairs: Path, metrics: list[str]) -> None:
+    """Before the work begins: there will be pairs of images to draw."""
+    if pairs.suffix != ".png":
+        raise ConfigError(f"--pairs={pairs}: unknown kind of file; allowed: .png")
+    if "memorisation" not in metrics:
+        raise ConfigError(
+            f"--pairs={pairs}: draws what the metric memorisation finds; allowed: "
+            f"`remuda score {run} memorisation --pairs {pairs}`"
+        )
+    from remuda.runs.ensemble import load
+
+    if len(load(run).shape) == 1:
+        raise ConfigError(
+            f"--pairs={pairs}: draws images, and {run} generates points; allowed: runs on images "
+            f"(`remuda tsne {run}` draws points)"
+        )
 
 
 @app.command()

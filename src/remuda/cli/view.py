@@ -280,10 +280,10 @@ class ScoringBar:
         self._bar = bar
         self._task = bar.add_task("loading", total=None)
 
-    def started(self, images: int, seconds: float) -> None:
+    def started(self, images: int, seconds: float, doing: str = "scoring") -> None:
         if seconds > _LONG or self._console.is_terminal:
-            self._console.print(f"scoring {images:,} images, about {duration(seconds)}")
-        self._bar.update(self._task, description="scoring", total=images)
+            self._console.print(f"{doing} {images:,} images, about {duration(seconds)}")
+        self._bar.reset(self._task, description="scoring", total=images)
 
     def advanced(self, images: int) -> None:
         self._bar.advance(self._task, images)

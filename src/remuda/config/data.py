@@ -32,6 +32,12 @@ class DataSettings(Settings):
     validation: int = Field(
         0, ge=0, description="items held out at random to measure discriminators on as well"
     )
+    reference: Literal["train", "test"] = Field(
+        "train",
+        description="which real items the final scores compare with: those the cells see, or "
+        "those no cell sees, i.e. the items held out or else the test split of digits, mnist, "
+        "cifar10 or cifar100 (live scores always compare with training items)",
+    )
     seed: int = Field(
         0,
         ge=0,

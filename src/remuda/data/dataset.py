@@ -35,6 +35,7 @@ class Dataset:
     scaling: Scaling
     modes: Modes | None = None  # where they are known
     validation: torch.Tensor | None = None  # items held out: no cell trains on them
+    validation_labels: torch.Tensor | None = None  # theirs, where there are labels
 
     def __len__(self) -> int:
         return self.items.shape[0]
@@ -76,7 +77,8 @@ class Dataset:
         kept = torch.ones(len(self), dtype=torch.bool)
         kept[held] = False
         rest = self.take(torch.nonzero(kept).flatten())
-        return rest.replace(validation=self.items[held])
+        labels = None if self.labels is None else self.labels[held]
+        return rest.replace(validation=self.items[held], validation_labels=labels)
 
     def take(self, indices: torch.Tensor) -> Dataset:
         """Copies of the items at these indices; modes and held-out items stay."""

@@ -36,6 +36,23 @@ def selected(dataset: Dataset, settings: DataSettings) -> Dataset:
     return dataset.some(settings.limit, settings.seed)
 
 
+def has_unseen(settings: DataSettings) -> bool:
+    """Whether there are items that no cell trains on: held out, or in a test split."""
+    known = NAMED.get(settings.source)
+    return settings.validation > 0 or (
+        settings.split == "train" and known is not None and known.has_test_split
+    )
+
+
+def load_unseen(settings: DataSettings, dataset: Dataset) -> tuple[Dataset, str]:
+    """The items that no cell trains on, and what they are called: held-out or test."""
+    if dataset.validation is not None:
+        held = {"items": dataset.validation, "labels": dataset.validation_labels}
+        return dataset.replace(**held, validation=None, validation_labels=None), "held-out"
+    changes = {"split": "test", "limit": None, "validation": 0}
+    return _load(settings.model_copy(update=changes)), "test"
+
+
 def _load(settings: DataSettings) -> Dataset:
     """The data, not yet limited unless their format saves work that way."""
     both = ", ".join(known.name for known in NAMED.values() if known.has_test_split)

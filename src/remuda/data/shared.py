@@ -35,6 +35,8 @@ def share_dataset(dataset: Dataset, folder: Path) -> None:
         dataset.labels.numpy().tofile(folder / "labels")
     if dataset.validation is not None:
         dataset.validation.numpy().tofile(folder / "validation")
+    if dataset.validation_labels is not None:
+        dataset.validation_labels.numpy().tofile(folder / "validation-labels")
     modes = dataset.modes
     description = _Description(
         shape=tuple(dataset.items.shape),
@@ -52,14 +54,15 @@ def share_dataset(dataset: Dataset, folder: Path) -> None:
 def open_shared_dataset(folder: Path) -> Dataset:
     """The same data set, its items mapped and not copied."""
     found = read_record(folder / _DESCRIPTION, _Description, "description of shared data")
-    validation = labels = modes = None
+    validation = validation_labels = labels = modes = None
     if found.validation:
         validation = _mapped(folder / "validation", (found.validation, *found.shape[1:]))
     if found.modes is not None:
         centres, spread = found.modes
         modes = Modes(torch.tensor(centres), spread)
     if found.labelled:
-        labels = torch.from_numpy(np.fromfile(folder / "labels", dtype=np.int64))
+        labels = _labels(folder / "labels")
+        validation_labels = _labels(folder / "validation-labels") if found.validation else None
     return Dataset(
         _mapped(folder / "items", found.shape),
         labels,
@@ -68,7 +71,12 @@ def open_shared_dataset(folder: Path) -> Dataset:
         Scaling(found.scale, found.offset),
         modes,
         validation,
+        validation_labels,
     )
+
+
+def _labels(path: Path) -> torch.Tensor:
+    return torch.from_numpy(np.fromfile(path, dtype=np.int64))
 
 
 def _mapped(path: Path, shape: Sequence[int]) -> torch.Tensor:

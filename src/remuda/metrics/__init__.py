@@ -4,7 +4,7 @@ from remuda.metrics.anova import Anova, ChannelAnova, anova
 from remuda.metrics.classes import class_accuracy, tvd
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.coverage import Coverage, mode_coverage
-from remuda.metrics.evaluate import evaluate, evaluate_points
+from remuda.metrics.evaluate import evaluate, evaluate_items, evaluate_points
 from remuda.metrics.extractors import (
     INCEPTION,
     SHAPES,
@@ -19,7 +19,16 @@ from remuda.metrics.extractors import (
 from remuda.metrics.frechet import fid, fid_logits, frechet_distance
 from remuda.metrics.inception_score import inception_score, inception_score_splits
 from remuda.metrics.jackknife import GroupedStatistics
-from remuda.metrics.metric import Comparison, Metric, Need, PointComparison
+from remuda.metrics.metric import (
+    Comparison,
+    Findings,
+    Items,
+    Material,
+    Metric,
+    Need,
+    Pairs,
+    PointComparison,
+)
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
 from remuda.metrics.reference import (
     LIVE_REAL_IMAGES,
@@ -46,11 +55,15 @@ __all__ = [
     "Coverage",
     "Extractor",
     "Features",
+    "Findings",
     "GroupedStatistics",
     "InceptionExtractor",
+    "Items",
+    "Material",
     "Metric",
     "MixtureScore",
     "Need",
+    "Pairs",
     "PointComparison",
     "Progress",
     "Reference",
@@ -64,6 +77,7 @@ __all__ = [
     "default_metrics",
     "density_coverage",
     "evaluate",
+    "evaluate_items",
     "evaluate_points",
     "extractor_for",
     "fid",

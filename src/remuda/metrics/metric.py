@@ -12,6 +12,7 @@ from torch import Tensor
 
 from remuda.config import MetricFacts
 from remuda.metrics.extractors import Features
+from remuda.metrics.reference import Progress
 from remuda.metrics.statistics import SampleStatistics
 
 LABEL_WIDTH = 16
@@ -24,6 +25,8 @@ class Need(Enum):
     LOGITS = "an extractor with classes (Inception: weights with a classifying layer, fc)"
     LABELS = "samples with labels that the extractor knows"
     MODES = "points with known modes"
+    UNSEEN = "items that no cell trained on (data.validation, or a data set with a test split)"
+    CLASSES = "data with labels, and samples generated for them or an extractor that knows them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +50,71 @@ class PointComparison:
     spread: float  # standard deviation of every mode
 
 
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Some of the real data."""
+
+    items: Tensor  # as the networks see them, in [-1, 1]
+    labels: Tensor | None
+    what: str  # e.g. "test images"
+    alike: bool = True  # chance alone decides which of these and of the training items are which
+
+    @property
+    def about(self) -> str:
+        return f"{len(self.items):,} {self.what}"
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Samples beside single real items, not their features. What costs time is a function."""
+
+    samples: Tensor  # as the networks see them, in [-1, 1]
+    training: Callable[[], Items]  # what the cells saw
+    unseen: Callable[[], Items] | None = None  # what no cell saw, where there is any
+    # Further samples and their labels, where these are known: by number of the draw and how many.
+    # Draw 0 is the samples above.
+    labelled: Callable[[int, int], tuple[Tensor, Tensor]] | None = None
+    how_labelled: str = ""  # e.g. "labelled by digits-cnn-1"
+    label_names: tuple[str, ...] = ()
+    seed: int = 0
+    progress: Progress | None = None
+
+    @property
+    def available(self) -> set[Need]:
+        """What metrics of single items may need and find here."""
+        found = {Need.UNSEEN} if self.unseen is not None else set()
+        return found | ({Need.CLASSES} if self.labelled is not None else set())
+
+    def unseen_items(self) -> Items:
+        assert self.unseen is not None
+        return self.unseen()
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Samples and the training item nearest to each, every item once, the closest pair first."""
+
+    samples: Tensor
+    training: Tensor
+    distances: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a metric of single items finds: figures, and words for its lines."""
+
+    values: dict[str, float]
+    notes: dict[str, str]
+    pairs: Pairs | None = None
+
+
 @dataclass(frozen=True)
 class Metric:
-    """One metric. It has at least one of the three ways to be computed.
+    """One metric. It has at least one of the four ways to be computed.
 
-    With `from_statistics` it can rank mixtures during training (`score.metric`). `from_features`
-    and `from_points` yield the figures of a final score, by name; without them the final figure is
-    that of the statistics.
+    With `from_statistics` it can rank mixtures during training (`score.metric`). `from_features`,
+    `from_points` and `from_items` yield the figures of a final score, by name; without them the
+    final figure is that of the statistics.
     """
 
     name: str  # as in `remuda score RUN NAME` and `score.metric`
@@ -66,6 +127,7 @@ class Metric:
     from_statistics: Callable[[SampleStatistics, SampleStatistics], float] | None = None
     from_features: Callable[[Comparison], dict[str, float]] | None = None
     from_points: Callable[[PointComparison], dict[str, float]] | None = None
+    from_items: Callable[[Material], Findings] | None = None
 
     @property
     def title(self) -> str:

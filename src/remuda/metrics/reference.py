@@ -21,8 +21,8 @@ LIVE_REAL_IMAGES = 10_000
 class Progress(Protocol):
     """Hears how far the scoring is."""
 
-    def started(self, images: int, seconds: float) -> None:
-        """There are `images` to look at, which will take about `seconds`."""
+    def started(self, images: int, seconds: float, doing: str = "scoring") -> None:
+        """There are `images` to look at, which will take about `seconds`; may come repeatedly."""
 
     def advanced(self, images: int) -> None:
         """Another `images` are done."""

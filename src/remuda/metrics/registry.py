@@ -11,9 +11,11 @@ from remuda.metrics.classes import ACCURACY, TVD
 from remuda.metrics.coverage import MODES
 from remuda.metrics.frechet import FID, FID_LOGITS
 from remuda.metrics.inception_score import INCEPTION_SCORE
+from remuda.metrics.memorisation import MEMORISATION
 from remuda.metrics.metric import Metric, Need
 from remuda.metrics.neighbours import DENSITY_COVERAGE, KID, PRECISION_RECALL
 from remuda.metrics.statistics import SampleStatistics
+from remuda.metrics.synthetic import TSTR
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -27,6 +29,8 @@ METRICS: dict[str, Metric] = {
         PRECISION_RECALL,
         DENSITY_COVERAGE,
         MODES,
+        MEMORISATION,
+        TSTR,
     )
 }
 
@@ -42,7 +46,7 @@ def check_metrics(names: Iterable[str], available: Collection[Need] | None = Non
         missing = [need.value for need in Need if need in METRICS[name].needs - set(available)]
         if missing:
             allowed = ", ".join(one.name for one in METRICS.values() if one.needs <= set(available))
-            raise ConfigError(f"{name}: needs {missing[0]}; allowed here: {allowed}")
+            raise ConfigError(f"{name}: needs {missing[0]}; allowed here: {allowed or 'none'}")
 
 
 def default_metrics(available: Collection[Need]) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from remuda.metrics.metric import Pairs
 from remuda.metrics.registry import METRICS
 
 
@@ -23,15 +24,19 @@ class Scores:
     real_class_shares: tuple[float, ...] = ()
     real: str = ""  # which real data, e.g. "10,000 of 60,000 training images"
     mode_histogram: tuple[int, ...] = ()  # of points with known modes
+    notes: dict[str, str] = field(default_factory=dict)  # words that go with some figures
+    pairs: Pairs | None = field(default=None, compare=False, repr=False)  # where memorisation found
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `result.json`; NaN and infinity become null, which JSON can hold."""
         values = {
             name: value if math.isfinite(value) else None for name, value in self.values.items()
         }
+        notes = {"notes": dict(self.notes)} if self.notes else {}
         if self.mode_histogram:
             return {
                 "values": values,
+                **notes,
                 "modes": len(self.mode_histogram),
                 "samples": self.samples,
                 "real": self.real,
@@ -39,6 +44,7 @@ class Scores:
             }
         return {
             "values": values,
+            **notes,
             "extractor": self.extractor,
             "scaling": self.scaling,
             "samples": self.samples,
@@ -65,6 +71,7 @@ class Scores:
             ]
         figures = {
             **self.values,
+            **self.notes,
             "classes": len(self.class_histogram),
             "class_histogram": " ".join(map(str, self.class_histogram)),
             "modes": len(self.mode_histogram),

@@ -20,6 +20,7 @@ from remuda.runs.prepare import (
     with_absolute_paths,
     with_data_dir,
 )
+from remuda.runs.scoring import check_reference
 from remuda.runs.store import RunFolder
 
 
@@ -34,6 +35,7 @@ def train(
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset)
+        check_reference(run)
         engine.check(run.config)
         initial = {name: start.encoded for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
@@ -60,6 +62,7 @@ def resume(
         if folder.result() is not None:
             return None
         run = Run.prepare(config)
+        check_reference(run)
         engine.check(run.config)
         for warning in check_environment(folder, run):
             observer.warned(warning)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
-from remuda.data import NAMED, Dataset, load_dataset
+from remuda.data import Dataset, has_unseen, load_dataset, load_unseen
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise
 from remuda.methods import all_met, build_method, lineage, linked_cells
@@ -111,15 +111,12 @@ def run_data(path: Path, data_dir: Path | None = None) -> tuple[Dataset, DataSet
 
 def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
     """Items that no cell trained on where there are any, and what they are."""
-    if dataset.validation is not None:
-        return dataset.validation, f"held-out items of {dataset.name}"
-    if settings.source in NAMED and settings.split == "train":
-        changes = {"split": "test", "limit": None}
+    if has_unseen(settings):
         try:
-            test = load_dataset(settings.model_copy(update=changes))
-            return test.items, f"test items of {dataset.name}"
+            unseen, called = load_unseen(settings, dataset)
+            return unseen.items, f"{called} items of {dataset.name}"
         except DataError:
-            pass  # a data set without a test split, or its files are not here
+            pass  # the files of the test split are not here
     return dataset.items, f"training items of {dataset.name} (none are held out)"
 
 

@@ -24,9 +24,10 @@ from remuda.runs.ensemble import Labels
 from remuda.runs.records import DataSummary
 from remuda.runs.store import RunFolder
 
-# Settings a resumed run may change: they decide where it is kept and ends, not what it trains.
+# Settings a resumed run may change: they decide where it is kept and ends and what its result is
+# compared with, not what it trains.
 # (That data found elsewhere are the same data is checked by their fingerprint.)
-MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source")
+MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source", "data.reference")
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """How a run is scored: the one path behind its result, `remuda score` and the Python API.
 
 All of them compare with the same real images: all that the cells see, up to REAL_IMAGES, of which
-the live score takes up to LIVE_REAL_IMAGES. Samples and seed are the run's own unless asked
-otherwise.
+the live score takes up to LIVE_REAL_IMAGES, or with `data.reference=test` those that no cell sees.
+Samples and seed are the run's own unless asked otherwise.
 """
 
 from __future__ import annotations
@@ -10,30 +10,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from remuda.config import Config, suggest
+from remuda.data import NAMED, has_unseen, load_unseen
 from remuda.data.places import cache_dir, data_dirs
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, DataError
 from remuda.metrics import (
     INCEPTION,
     LIVE_REAL_IMAGES,
+    METRICS,
     SHAPES,
     AnyExtractor,
     InceptionExtractor,
+    Items,
+    Material,
     Progress,
     Reference,
     Scores,
     check_metrics,
     evaluate,
+    evaluate_items,
     evaluate_points,
     extractor_for,
     load_inception,
     reference_indices,
+    some_of,
 )
 from remuda.runs.ensemble import Ensemble, load
 from remuda.runs.prepare import Run, with_data_dir
 from remuda.runs.store import RunFolder
+from remuda.streams import stream_key
 
-__all__ = ["Progress", "Scores", "score_ensemble", "score_run"]
+__all__ = ["Progress", "Scores", "check_reference", "score_ensemble", "score_run"]
 
 # All of MNIST or CIFAR-10. A part of a data set may differ from the whole: MNIST alternates between
 # two sources, and its test images have FID 0.6 against all of it but 5 against every sixth image.
@@ -55,22 +65,36 @@ def score_ensemble(
     """Scores of samples of an ensemble against the data of a run; None where nothing fits them.
 
     The extractor is that of the live score unless another is given. Points without an extractor
-    are scored by their known modes.
+    are scored by their known modes. Metrics of single items need neither.
     """
+    check_metrics(metrics)
+    _check_reference(run.config)
     samples = run.config.score.final_samples if samples is None else samples
     seed = run.config.seed if seed is None else seed
     if extractor is None and run.scorer is not None:
         extractor = run.scorer.extractor
+    modes, only_items = run.dataset.modes, _only_items(metrics)
+    if extractor is None and modes is None and not only_items:
+        return None
+    drawn, labels = ensemble.draw_labelled(samples, seed)
+    known = extractor if extractor is not None and _knows_labels(run, extractor) else None
+    material = _material(run, ensemble, (drawn, labels), known, seed, progress)
+    missing = {need for name in metrics for need in METRICS[name].needs} - material.available
+    # Where something is missing, those below know best what else can be measured here.
+    if only_items and not (missing and (extractor or modes)):
+        return evaluate_items(material, metrics)
     if extractor is not None:
         reference = _reference(run, extractor, real)
-        images, labels = ensemble.draw_labelled(samples, seed)
-        known = labels if _knows_labels(run, extractor) else None
-        return evaluate(images, reference, metrics, labels=known, seed=seed, progress=progress)
-    modes = run.dataset.modes
-    if modes is None:
-        return None
-    points = ensemble.rescale(ensemble.draw(samples, seed))
-    return evaluate_points(points, modes.centres, modes.spread, metrics)
+        return evaluate(
+            *(drawn, reference, metrics),
+            labels=None if known is None else labels,
+            material=material,
+            seed=seed,
+            progress=progress,
+        )
+    assert modes is not None
+    points = ensemble.rescale(drawn)
+    return evaluate_points(points, modes.centres, modes.spread, metrics, material=material)
 
 
 def score_run(
@@ -80,6 +104,7 @@ def score_run(
     samples: int | None = None,
     seed: int | None = None,
     real: int | None = None,
+    reference: str | None = None,
     extractor: str | None = None,
     weights: Path | None = None,
     data_dir: Path | None = None,
@@ -88,13 +113,18 @@ def score_run(
     """Scores of a finished run, measured again; by default exactly as the run did at its end."""
     check_metrics(metrics)
     ensemble = load(path)
-    config = with_data_dir(RunFolder.open(path).config(), data_dir)
+    config = _comparing_with(reference, with_data_dir(RunFolder.open(path).config(), data_dir))
+    _check_reference(config)
     # The scorer would look at all the real images before anyone can be told how long it takes.
     unscored = config.score.model_copy(update={"extractor": "none"})
     run = Run.prepare(config.model_copy(update={"score": unscored}))
-    chosen = None
-    if extractor is not None or weights is not None or run.dataset.modes is None:
+    chosen: AnyExtractor | None = None
+    if extractor is not None or weights is not None:
         chosen = _choose_extractor(extractor, config, ensemble.shape, weights)
+    elif _only_items(metrics):
+        chosen = extractor_for(config.score, config.data.source, ensemble.shape)
+    elif run.dataset.modes is None:
+        chosen = _choose_extractor(None, config, ensemble.shape, None)
     found = score_ensemble(
         run,
         ensemble,
@@ -112,9 +142,11 @@ def score_run(
 def _reference(run: Run, extractor: AnyExtractor, most: int | None) -> Reference:
     """The real images that samples are compared with, and in words which they are."""
     slow = isinstance(extractor, InceptionExtractor)
-    default = SLOW_REAL_IMAGES if slow else REAL_IMAGES
-    chosen, seen = reference_indices(run.views, most or default)
-    about = f"{len(chosen):,} of {seen:,} training images"
+    most = most or (SLOW_REAL_IMAGES if slow else REAL_IMAGES)
+    if run.config.data.reference == "test":
+        return _unseen_reference(run, extractor, most, slow=slow)
+    chosen, seen = reference_indices(run.views, most)
+    about = f"{len(chosen):,} of {seen:,} training {_noun(run)}"
     if seen < len(run.dataset):
         about += " that the cells see"
     live = run.scorer
@@ -130,6 +162,131 @@ def _reference(run: Run, extractor: AnyExtractor, most: int | None) -> Reference
         statistics=live.real if live is not None and is_live else None,
         cache=cache_dir() / "features" if worth_keeping else None,
     )
+
+
+def _unseen_reference(run: Run, extractor: AnyExtractor, most: int, *, slow: bool) -> Reference:
+    """The same of the items that no cell sees."""
+    unseen = _unseen(run)
+    chosen = some_of(len(unseen.items), most)
+    some = len(chosen) < len(unseen.items)
+    return Reference(
+        extractor,
+        unseen.items,
+        chosen=chosen,
+        about=f"{len(chosen):,} of {unseen.about}" if some else unseen.about,
+        cache=cache_dir() / "features" if slow or len(chosen) > LIVE_REAL_IMAGES else None,
+    )
+
+
+def check_reference(run: Run) -> None:
+    """Before a run starts: the items that its result will be compared with are there."""
+    _check_reference(run.config)
+    if run.config.data.reference == "test":
+        _unseen(run)
+
+
+def _check_reference(config: Config) -> None:
+    data = config.data
+    if data.reference == "test" and not has_unseen(data):
+        named = ", ".join(known.name for known in NAMED.values() if known.has_test_split)
+        source = f"{data.source} with data.split={data.split}"
+        raise ConfigError(
+            f"data.reference=test: there are no items of {source} that no cell sees; allowed: "
+            f"train, a data.validation above 0, or the training split of {named}"
+        )
+
+
+def _comparing_with(reference: str | None, config: Config) -> Config:
+    allowed = ("train", "test")
+    if reference is None:
+        return config
+    if reference not in allowed:
+        hint = suggest(reference, allowed) or ";"
+        raise ConfigError(f"--reference={reference}: unknown{hint} allowed: {', '.join(allowed)}")
+    data = config.data.model_copy(update={"reference": reference})
+    return config.model_copy(update={"data": data})
+
+
+def _only_items(metrics: Sequence[str]) -> bool:
+    """Whether nothing is asked for that compares features or modes."""
+    return bool(metrics) and all(METRICS[name].from_items is not None for name in metrics)
+
+
+# ---------------------------------------------------------------------------- single items
+
+
+def _material(
+    run: Run,
+    ensemble: Ensemble,
+    samples: tuple[Tensor, Tensor | None],
+    extractor: AnyExtractor | None,
+    seed: int,
+    progress: Progress | None,
+) -> Material:
+    """What metrics of single items look at; an extractor that knows the labels may give them."""
+
+    def labelled(number: int, count: int) -> tuple[Tensor, Tensor]:
+        key = stream_key(seed, 0, number, "more-samples")
+        items, labels = ensemble.draw_labelled(count, key) if number else samples
+        if labels is None:
+            assert extractor is not None
+            labels = extractor(items).logits.argmax(1)
+        return items, labels
+
+    as_made = samples[1] is not None
+    known = run.dataset.labels is not None and (as_made or extractor is not None)
+    by = extractor.name if extractor is not None else ""
+    return Material(
+        samples[0],
+        lambda: _training(run),
+        (lambda: _unseen(run)) if has_unseen(run.config.data) else None,
+        labelled if known else None,
+        "with the labels they were generated for" if as_made else f"labelled by {by}",
+        run.dataset.label_names,
+        seed,
+        progress,
+    )
+
+
+def _training(run: Run) -> Items:
+    """The items that the cells see."""
+    dataset, seen = run.dataset, _seen(run)
+    what = f"training {_noun(run)}"
+    if bool(seen.all()):
+        return Items(dataset.items, dataset.labels, what)
+    labels = None if dataset.labels is None else dataset.labels[seen]
+    return Items(dataset.items[seen], labels, f"{what} that the cells see")
+
+
+def _unseen(run: Run) -> Items:
+    """The items that no cell sees, but none of labels that no cell sees either."""
+    found, called = load_unseen(run.config.data, run.dataset)
+    what, own = f"{called} {_noun(run)}", run.dataset.labels
+    alike = called == "held-out"
+    if found.labels is None or own is None:
+        return Items(found.items, found.labels, what, alike)
+    like_seen = torch.isin(found.labels, torch.unique(own[_seen(run)]))
+    if bool(like_seen.all()):
+        return Items(found.items, found.labels, what, alike)
+    if not bool(like_seen.any()):
+        raise DataError(f"{found.name}: none of its {what} has a label that the cells see")
+    what = f"{what} of the labels that the cells see"
+    return Items(found.items[like_seen], found.labels[like_seen], what, alike)
+
+
+def _seen(run: Run) -> Tensor:
+    """For each item whether any cell sees it."""
+    seen = torch.zeros(len(run.dataset), dtype=torch.bool)
+    for view in {id(view): view for view in run.views}.values():  # cells may share one tensor
+        seen[view] = True
+    return seen
+
+
+def _noun(run: Run) -> str:
+    return "images" if run.dataset.is_images else "points"
+
+
+# ---------------------------------------------------------------------------- extractors
 
 
 def _knows_labels(run: Run, extractor: AnyExtractor) -> bool:

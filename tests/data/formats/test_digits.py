@@ -59,9 +59,7 @@ def test_every_embedded_digit_is_one_of_mnist_of_the_same_split_and_label(
 @pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(("split", "called"), [("train", "train"), ("test", "t10k")])
-def test_the_script_makes_the_embedded_files_anew(
-    split: str, called: str, real_data: Path
-) -> None:
+def test_the_script_makes_the_embedded_files_anew(split: str, called: str, real_data: Path) -> None:
     made = runpy.run_path(str(SCRIPT))["embedded"](real_data / "mnist", called)
     # The content only: compressing it takes a minute, and another liblzma may do it differently.
     assert made == lzma.decompress(files("remuda.data").joinpath(EMBEDDED[split]).read_bytes())

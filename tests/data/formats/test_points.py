@@ -93,7 +93,8 @@ def test_a_limit_of_points_is_a_random_choice_over_all_modes() -> None:
 
 def test_the_test_split_of_points_is_refused() -> None:
     with pytest.raises(
-        DataError, match="ring8: has only the split train; digits, mnist, cifar10, cifar100 have both"
+        DataError,
+        match="ring8: has only the split train; digits, mnist, cifar10, cifar100 have both",
     ):
         load("ring8", split="test")
 

@@ -1,4 +1,4 @@
-"""The digits that ship with remuda: 1,000 of MNIST's training images of each, and 200 test images."""
+"""The digits that ship with remuda: 1,000 training and 200 test images of MNIST of each digit."""
 
 from __future__ import annotations
 
