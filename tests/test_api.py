@@ -63,16 +63,19 @@ def test_three_lines_from_a_run_to_images(fitted: remuda.PopulationGAN) -> None:
     assert np.array_equal(found, again)
 
 
-def test_images_that_may_not_be_digits_are_scored_only_on_demand(
+def test_images_that_may_not_be_digits_are_scored_as_digits_only_on_demand(
     fitted: remuda.PopulationGAN, tmp_path: Path
 ) -> None:
-    assert fitted.scores_ is None
+    assert fitted.scores_ is not None
+    assert fitted.scores_.extractor.startswith("random ")
     scores = remuda.score(fitted.run_dir_, samples=20, real=30, extractor="digits")
     assert isinstance(scores, Scores)
     assert (scores.samples, scores.real_samples) == (20, 30)
     settings = {**SMALL, "rounds": 1, "score__extractor": "digits"}
     asked = remuda.PopulationGAN(grid=(1, 2), run_dir=tmp_path / "run", **settings).fit(images())
     assert asked.scores_ is not None
+    assert asked.scores_.extractor == scores.extractor == "digits-cnn-1"
+    assert asked.scores_.extractor_id == scores.extractor_id
 
 
 def test_fit_leaves_a_run_folder(fitted: remuda.PopulationGAN) -> None:

@@ -66,7 +66,7 @@ class PixelExtractor(Extractor):
     """Stands in for a trained classifier: fixed random projections of the pixels."""
 
     def __init__(self, pixels: int) -> None:
-        self.name = "pixels"
+        self.name = self.identity = "pixels"
         self.scaling = "[-1, 1]"
         self.classes = 3
         rng = torch.Generator().manual_seed(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,6 +59,7 @@ def score(
     weights: Path | None = None,
     data_dir: Path | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Scores:
     """Scores of a finished run, measured again; by default exactly as the run did at its end.
 
@@ -66,9 +67,10 @@ def score(
     with at most `real` of the images that the cells saw (60,000, or 10,000 by Inception);
     `reference="test"` compares with those that no cell saw, `"train"` with those that cells saw
     (default: the run's `data.reference`).
-    `extractor` is a classifier's name (`digits`, `cifar`), or `inception`, whose weights are those
-    in the data folder or `weights`. Points with known modes are scored by how the samples cover
-    them.
+    `extractor` is the name of one: `labels` and `random` are made for the data, `digits` and
+    `cifar` come with remuda, and the weights of `inception` are those in the data folder or
+    `weights`. Points with known modes are scored by how the samples cover them. `say` hears of an
+    extractor that must be trained first.
     """
     return score_run(
         Path(path),
@@ -81,6 +83,7 @@ def score(
         weights=weights,
         data_dir=data_dir,
         progress=progress,
+        say=say,
     )
 
 

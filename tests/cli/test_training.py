@@ -153,6 +153,6 @@ def test_a_folder_with_odd_characters_is_shown_as_it_is(tmp_path: Path, data: Pa
     assert (code, errors) == (0, "")
     assert f"run folder {run}\n" in output
     assert f"sample '{run}' -n 100" in output
-    assert "not scored: no extractor" in output
+    assert "not scored: score.extractor=none" in output
     code, output, _ = remuda(tmp_path, "runs", str(tmp_path))
     assert str(run) in output

@@ -14,8 +14,8 @@ from remuda.metrics import extractor_for, load_extractor
 from remuda.metrics.classifier import (
     Card,
     DigitsNetwork,
-    _digest,
     read_classifier,
+    tensors_digest,
     write_classifier,
 )
 from remuda.metrics.extractors import WEIGHTS
@@ -67,7 +67,9 @@ def test_auto_takes_the_extractor_that_fits() -> None:
 
 
 def test_an_extractor_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"score.extractor=digits.*3x32x32; allowed: auto, none"):
+    with pytest.raises(
+        ConfigError, match=r"score.extractor=digits.*3x32x32; allowed: auto, labels"
+    ):
         extractor_for(settings("digits"), "cifar10", (3, 32, 32))
 
 
@@ -108,7 +110,7 @@ def other_network() -> bytes:
     """A well-formed file whose tensors are not those of our network."""
     tensors = {"body.0.weight": torch.zeros(2)}
     card = asdict(read_classifier(DIGITS)[1])
-    return save(tensors, about(format=1, card=card, sha256=_digest(tensors)))
+    return save(tensors, about(format=1, card=card, sha256=tensors_digest(tensors)))
 
 
 def damaged() -> dict[str, tuple[bytes, str]]:

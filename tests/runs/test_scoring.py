@@ -287,9 +287,25 @@ def test_what_cannot_be_scored_is_one_line(
     assert str(error.value).startswith(says)
 
 
-def test_data_that_no_extractor_fits_say_so(tmp_path: Path) -> None:
+def test_data_that_no_classifier_fits_are_scored_by_random_features(tmp_path: Path) -> None:
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(60, 2)))
     run = trained(tmp_path / "run", f"data={tmp_path / 'points.npy'}", "grid=1x2")
-    with pytest.raises(ConfigError, match=r"^score.extractor=auto: no extractor fits .*points.npy"):
-        remuda.score(run)
+    scores = remuda.score(run)
+    assert json.loads(json.dumps(scores.to_json())) == kept(run)
+    assert scores.header == (
+        "scores by random (coordinates and random waves), inputs in [-1, 1], 60 samples against "
+        "60 of 60 training points"
+    )
+    assert scores.values.keys() == {"fid", "kid", "kid_std"}
     assert torch.isfinite(torch.from_numpy(remuda.load(run).sample(3))).all()
+
+
+def test_a_run_without_an_extractor_is_scored_when_one_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(60, 2)))
+    words = (f"data={tmp_path / 'points.npy'}", "grid=1x2", "score.extractor=none")
+    run = trained(tmp_path / "run", *words)
+    with pytest.raises(ConfigError, match=r"^score.extractor=none: the run is unscored; allowed: "):
+        remuda.score(run)
+    assert set(remuda.score(run, ["pr", "dc"], extractor="random").values) == {
+        *("precision", "recall", "density", "coverage")
+    }

@@ -328,7 +328,7 @@ def draw_classes(run: Path, scores: Scores, output: Path) -> None:
     if not scores.class_histogram:
         raise ConfigError(
             f"--output={output}: draws classes, and {scores.extractor or 'points'} have none; "
-            f"allowed: --extractor digits or cifar (`remuda tsne {run}` draws points)"
+            f"allowed: --extractor labels, digits or cifar (`remuda tsne {run}` draws points)"
         )
     made = [count / scores.samples for count in scores.class_histogram]
     distance = sum(abs(a - b) for a, b in zip(made, scores.real_class_shares, strict=True)) / 2

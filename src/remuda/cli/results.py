@@ -65,8 +65,9 @@ ExtractorName = Annotated[
     typer.Option(
         "--extractor",
         metavar="NAME",
-        help="digits (28x28 grey images), cifar (32x32 colour images), inception or inception-64 "
-        "(any images).  [default: as in training]",
+        help="labels (trained on the labels of the data), random (not trained), digits (28x28 grey "
+        "images), cifar (32x32 colour images), inception or inception-64 (any images).  [default: "
+        "as in training]",
     ),
 ]
 InceptionWeights = Annotated[
@@ -181,6 +182,7 @@ def score(
             weights=weights,
             data_dir=data_dir,
             progress=progress,
+            say=progress.said,
         )
     # In the order they were asked for.
     for line in [*scores.lines(metrics), *analysis.coverage_by_cell(run, scores)]:

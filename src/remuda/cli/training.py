@@ -190,7 +190,7 @@ def _print_result(result: Result) -> None:
 
     command, path = own_command(), quoted(result.path)
     print(f"\ntrained in {duration(result.seconds)}")
-    for line in result.scores.lines() if result.scores else ["not scored: no extractor"]:
+    for line in result.scores.lines() if result.scores else ["not scored: score.extractor=none"]:
         print(line)
     if result.acceptance:
         shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
@@ -204,6 +204,6 @@ def _print_result(result: Result) -> None:
     if result.scores is None:
         print(f"  {command} runs")
     else:
-        metrics = " fid is tvd" if len(result.ensemble.shape) > 1 else ""
+        metrics = " fid is tvd" if result.scores.class_histogram else ""
         print(f"  {command} score {path}{metrics}")
     print(f"  {command} train quickstart grid=3x3 seed=1")

@@ -56,15 +56,19 @@ class View(Observer):
     def __exit__(self, *_: object) -> None:
         return
 
+    def prepared(self, message: str) -> None:
+        self._print(message)
+
     def started(self, run: Run, path: Path, round: int) -> None:
         self.path, self.round, self.rounds = path, round, run.config.rounds
         self.metric = METRICS[run.config.score.metric].title
-        self.unit = "images" if run.dataset.is_images else "points"
+        self.unit = run.unit
         self._print(describe(run))
         if run.scorer is not None:
+            samples, real = run.config.score.samples, run.scorer.real.count
             self._print(
-                f"{self.metric} while training: {run.config.score.samples:,} samples per cell "
-                f"against {run.scorer.real.count:,} real images, by {run.scorer.extractor.name}"
+                f"{self.metric} while training: {samples:,} samples per cell against {real:,} real "
+                f"{self.unit}, by {run.scorer.extractor.name}"
             )
         self._print(f"run folder {path}")
         if round:
@@ -282,8 +286,11 @@ class ScoringBar:
 
     def started(self, images: int, seconds: float, doing: str = "scoring") -> None:
         if seconds > _LONG or self._console.is_terminal:
-            self._console.print(f"{doing} {images:,} images, about {duration(seconds)}")
+            self._console.print(f"{doing} {images:,} items, about {duration(seconds)}")
         self._bar.reset(self._task, description="scoring", total=images)
+
+    def said(self, message: str) -> None:
+        self._console.print(Text(message), soft_wrap=True)
 
     def advanced(self, images: int) -> None:
         self._bar.advance(self._task, images)

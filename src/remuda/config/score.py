@@ -30,10 +30,12 @@ METRICS: dict[str, MetricFacts] = {
 class ScoreSettings(Settings):
     """How generators are scored."""
 
-    extractor: Literal["auto", "digits", "cifar", "none"] = Field(
+    extractor: Literal["auto", "digits", "cifar", "labels", "random", "none"] = Field(
         "auto",
         description="network whose features are scored: digits (any 28x28 grey images), cifar "
-        "(any 32x32 colour images), none, or auto (digits for digits and mnist, cifar for cifar10)",
+        "(any 32x32 colour images), labels (trained on the labels of the data), random (not "
+        "trained), none, or auto (digits for digits and mnist, cifar for cifar10, nothing for "
+        "points with known modes, otherwise labels where there are any, and random)",
     )
     metric: Annotated[str, OneOf(lambda: METRICS)] = Field(
         "fid", description="metric that ranks mixtures during and after training"

@@ -186,7 +186,7 @@ class Method(ABC):
             ),
             score=found.score if found else None,
             # The samples of a single label show a single class, which is not a collapse.
-            classes=found.classes if found and not self.labelled else None,
+            classes=found.classes if found and found.knows_classes and not self.labelled else None,
             duplicates=found.duplicates if found else None,
             diverged=diverged,
             details={**details, **({"cost": costs} if costs else {})},

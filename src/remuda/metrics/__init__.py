@@ -7,6 +7,7 @@ from remuda.metrics.coverage import Coverage, mode_coverage
 from remuda.metrics.evaluate import evaluate, evaluate_items, evaluate_points
 from remuda.metrics.extractors import (
     INCEPTION,
+    OWN,
     SHAPES,
     AnyExtractor,
     Extractor,
@@ -19,6 +20,7 @@ from remuda.metrics.extractors import (
 from remuda.metrics.frechet import fid, fid_logits, frechet_distance
 from remuda.metrics.inception_score import inception_score, inception_score_splits
 from remuda.metrics.jackknife import GroupedStatistics
+from remuda.metrics.label_training import RECIPE, Say, train_on_labels, trainable
 from remuda.metrics.metric import (
     Comparison,
     Findings,
@@ -30,6 +32,8 @@ from remuda.metrics.metric import (
     PointComparison,
 )
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
+from remuda.metrics.own_extractor import OwnExtractor, read_own_extractor
+from remuda.metrics.random_features import random_features
 from remuda.metrics.reference import (
     LIVE_REAL_IMAGES,
     Progress,
@@ -46,6 +50,8 @@ __all__ = [
     "INCEPTION",
     "LIVE_REAL_IMAGES",
     "METRICS",
+    "OWN",
+    "RECIPE",
     "SHAPES",
     "Anova",
     "AnyExtractor",
@@ -63,11 +69,13 @@ __all__ = [
     "Metric",
     "MixtureScore",
     "Need",
+    "OwnExtractor",
     "Pairs",
     "PointComparison",
     "Progress",
     "Reference",
     "SampleStatistics",
+    "Say",
     "Scorer",
     "Scores",
     "anova",
@@ -92,9 +100,13 @@ __all__ = [
     "mode_coverage",
     "near_duplicates",
     "precision_recall",
+    "random_features",
+    "read_own_extractor",
     "reference_indices",
     "score_of",
     "some_of",
+    "train_on_labels",
+    "trainable",
     "tvd",
     "typical_distance",
 ]

@@ -98,7 +98,7 @@ class _About(_Version):
 def write_classifier(path: Path, network: nn.Module, card: Card) -> None:
     """Save the weights with their card; reading checks both."""
     tensors = {key: value.detach().contiguous() for key, value in network.state_dict().items()}
-    about = {"format": FORMAT, "card": asdict(card), "sha256": _digest(tensors)}
+    about = {"format": FORMAT, "card": asdict(card), "sha256": tensors_digest(tensors)}
     # One entry: safetensors writes several in a random order, and equal runs give equal files.
     metadata = {"remuda": json.dumps(about)}
     unfinished = path.with_name(path.name + ".part")
@@ -118,7 +118,7 @@ def read_classifier(path: Path, name: str = "digits") -> tuple[nn.Module, Card]:
     except (SafetensorError, OSError) as error:
         raise StoreError(f"{path}: not a readable safetensors file ({error})") from None
     about = _read_about(path, metadata.get("remuda", ""))
-    if about.sha256 != _digest(tensors):
+    if about.sha256 != tensors_digest(tensors):
         raise StoreError(f"{path}: the file is damaged: the weights do not match their checksum")
     network = NETWORKS[name]()
     try:
@@ -146,7 +146,7 @@ def _read_about(path: Path, text: str) -> _About:
         ) from None
 
 
-def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """A checksum: safetensors itself does not notice changed weights."""
     digest = hashlib.sha256()
     for key in sorted(tensors):

@@ -52,6 +52,7 @@ def evaluate(
     scores = Scores(
         values=values,
         extractor=extractor.name,
+        extractor_id=extractor.identity,
         scaling=extractor.scaling,
         samples=fake.count,
         real_samples=real.count,

@@ -14,13 +14,15 @@ from torch import nn
 from remuda.config import ScoreSettings
 from remuda.errors import ConfigError, shape_text
 from remuda.files import digest
-from remuda.metrics.classifier import Card, read_classifier
+from remuda.metrics.classifier import Card, read_classifier, tensors_digest
 from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
 
 WEIGHTS = Path(__file__).parent / "weights"
 SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}
 # The data sources whose classes a classifier knows.
 MEANT_FOR = {"digits": ("digits", "mnist"), "cifar": ("cifar10",)}
+# Made for the data of a run: trained on their labels, or without training.
+OWN = ("labels", "random")
 INCEPTION = {"inception": 2048, "inception-64": 64}  # and the features they give
 INCEPTION_FILES = ("inception_fid_fp16.npz", "inception.npz", "inception.safetensors")
 # Small enough that the activations of a chunk stay in the CPU's cache.
@@ -40,7 +42,7 @@ class AnyExtractor(Protocol):
     """Images in, features out; `classes` is 0 where there are no logits."""
 
     name: str
-    identity: str  # differs between other weights of the same network
+    identity: str  # a digest of what its features depend on: other weights have another
     scaling: str
     classes: int
 
@@ -50,9 +52,10 @@ class AnyExtractor(Protocol):
 class Extractor:
     """A trained classifier, only for inference: no gradients, batch statistics or randomness."""
 
-    def __init__(self, network: nn.Module, card: Card) -> None:
+    def __init__(self, network: nn.Module, card: Card, identity: str) -> None:
         self._network = network.eval().requires_grad_(False)
-        self.name = self.identity = card.name
+        self.name = card.name
+        self.identity = identity
         self.scaling = card.scaling
         self.classes = card.classes
         self.shape = card.shape
@@ -110,7 +113,8 @@ def load_extractor(name: str) -> Extractor:
     """The classifier of that name, read and checked once per process."""
     if name not in SHAPES:
         raise ConfigError(f"score.extractor={name} is unknown; allowed: {', '.join(SHAPES)}")
-    return Extractor(*read_classifier(WEIGHTS / f"{name}.safetensors", name))
+    network, card = read_classifier(WEIGHTS / f"{name}.safetensors", name)
+    return Extractor(network, card, tensors_digest(network.state_dict())[:32])
 
 
 def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> InceptionExtractor:
@@ -132,11 +136,11 @@ def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> 
 
 
 def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:
-    """The extractor a run scores with, or None where none is meant for its data.
+    """The classifier that comes with remuda and is meant for these data, or None.
 
     `auto` goes by the name of the data: a digit classifier says nothing about other 28x28 images.
     """
-    if settings.extractor == "none":
+    if settings.extractor in ("none", *OWN):
         return None
     if settings.extractor == "auto":
         fitting = [
@@ -149,6 +153,6 @@ def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) 
     if needed != tuple(shape):
         raise ConfigError(
             f"score.extractor={settings.extractor} looks at {shape_text(needed)} images and the "
-            f"data are {shape_text(shape)}; allowed: auto, none"
+            f"data are {shape_text(shape)}; allowed: auto, labels, random, none"
         )
     return load_extractor(settings.extractor)

@@ -28,7 +28,8 @@ def cache_path(folder: Path, extractor: AnyExtractor, parts: Iterable[Tensor]) -
         digest.update(part.contiguous().numpy().data)
         shape, count = tuple(part.shape[1:]), count + len(part)
     digest.update(f"{(count, *shape)}|{extractor.identity}|{extractor.scaling}".encode())
-    return folder / f"{extractor.name}-{digest.hexdigest()}.safetensors"
+    # The first word: what comes after it is for people.
+    return folder / f"{extractor.name.split()[0]}-{digest.hexdigest()}.safetensors"
 
 
 def read_features(path: Path, count: int) -> Features | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
-from remuda.metrics.extractors import Extractor
+from remuda.metrics.extractors import AnyExtractor
 from remuda.metrics.jackknife import GroupedStatistics
 from remuda.metrics.registry import METRICS, ranking_metric, score_of
 from remuda.metrics.statistics import SampleStatistics
@@ -24,6 +24,10 @@ class Assessment:
     score: float
     classes: int
     duplicates: float
+
+    @property
+    def knows_classes(self) -> bool:
+        return self.statistics.expectations["class_shares"].numel() > 0
 
     def tensors(self) -> dict[str, Tensor]:
         figures = torch.tensor([self.score, self.classes, self.duplicates], dtype=torch.float64)
@@ -47,7 +51,7 @@ class MixtureScore:
 class Scorer:
     """Compares samples with the real data under one metric."""
 
-    def __init__(self, extractor: Extractor, real_items: Tensor, metric: str) -> None:
+    def __init__(self, extractor: AnyExtractor, real_items: Tensor, metric: str) -> None:
         self.metric = ranking_metric(metric).name
         self.extractor = extractor
         features = extractor(real_items)

@@ -26,6 +26,7 @@ class Scores:
     mode_histogram: tuple[int, ...] = ()  # of points with known modes
     notes: dict[str, str] = field(default_factory=dict)  # words that go with some figures
     pairs: Pairs | None = field(default=None, compare=False, repr=False)  # where memorisation found
+    extractor_id: str = ""  # differs where figures of the same extractor do not compare
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `result.json`; NaN and infinity become null, which JSON can hold."""
@@ -46,6 +47,7 @@ class Scores:
             "values": values,
             **notes,
             "extractor": self.extractor,
+            "extractor_id": self.extractor_id,
             "scaling": self.scaling,
             "samples": self.samples,
             "real_samples": self.real_samples,

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class Observer:
     """Is called as a run goes on; the terminal view is one. This one does nothing."""
 
+    def prepared(self, message: str) -> None:
+        """Something that takes a while before training starts, or what came of it."""
+
     def started(self, run: Run, path: Path, round: int) -> None:
         """Training starts, or continues, after `round` rounds."""
 

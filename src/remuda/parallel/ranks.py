@@ -119,6 +119,6 @@ def _work(comm: MpiWorker, configured: Configure) -> None:
         def prepare(config: Config) -> Run:
             shared = host_dataset(config, configured.data, configured.size)
             stack.callback(leave_shared_folder, shared)
-            return prepare_shared(config, shared, configured.fingerprint)
+            return prepare_shared(config, shared, configured)
 
         work(comm, configured, prepare)

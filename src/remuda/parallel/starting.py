@@ -42,19 +42,20 @@ def work(comm: WorkerComm, configured: Configure, prepare: Callable[[Config], Ru
     Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
 
 
-def prepare_shared(config: Config, data: Path, fingerprint: str) -> Run:
+def prepare_shared(config: Config, data: Path, configured: Configure) -> Run:
     """A run on the data that the master or another worker of this host has shared.
 
     For a process of its own: the number of torch's threads is set for good.
     """
     torch.set_num_threads(config.threads)
     dataset = open_shared_dataset(data)
-    if dataset.fingerprint != fingerprint:
+    if dataset.fingerprint != configured.fingerprint:
         raise DataError(
             f"{dataset.name}: on {os.uname().nodename} the data are not the master's: "
-            f"{dataset.fingerprint} here, {fingerprint} there"
+            f"{dataset.fingerprint} here, {configured.fingerprint} there"
         )
-    return Run.prepare(config, dataset)
+    # The extractor, too, is the one that the master has put into the run folder.
+    return Run.prepare(config, dataset, folder=RunFolder(Path(configured.folder)))
 
 
 def start_local(run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
@@ -84,5 +85,5 @@ def start_processes(run: Run, folder: RunFolder, timeouts: Timeouts, workers: in
 
 def work_in_process(comm: WorkerComm, configured: Configure) -> None:
     """What a worker process runs."""
-    data, fingerprint = Path(configured.data), configured.fingerprint
-    work(comm, configured, lambda config: prepare_shared(config, data, fingerprint))
+    data = Path(configured.data)
+    work(comm, configured, lambda config: prepare_shared(config, data, configured))

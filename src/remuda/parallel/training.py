@@ -10,6 +10,8 @@ from remuda.data import Dataset
 from remuda.parallel.engines import Engine
 from remuda.parallel.master import Master
 from remuda.parallel.observer import Observer
+from remuda.runs.extractors import attachments as extractor_file
+from remuda.runs.extractors import find_extractor
 from remuda.runs.initial import initial_parcels
 from remuda.runs.outcome import Result
 from remuda.runs.prepare import (
@@ -34,12 +36,14 @@ def train(
     """Train a configuration in a new run folder; `attachments` are written there first."""
     observer = observer or Observer()
     with threads(config.threads):
-        run = Run.prepare(config, dataset)
+        run = Run.prepare(config, dataset, say=observer.prepared)
         check_reference(run)
         engine.check(run.config)
         initial = {name: start.encoded for name, start in initial_parcels(run).items()}
         folder = RunFolder.create(
-            with_absolute_paths(run.config), environment(run), {**(attachments or {}), **initial}
+            with_absolute_paths(run.config),
+            environment(run),
+            {**(attachments or {}), **initial, **extractor_file(run.extractor)},
         )
         with folder.lock():
             return _carry(run, folder, observer, engine)
@@ -61,8 +65,11 @@ def resume(
     with threads(config.threads), folder.lock():
         if folder.result() is not None:
             return None
-        run = Run.prepare(config)
+        run = Run.prepare(config, folder=folder)
         check_reference(run)
+        if run.extractor is None:
+            # Of an earlier version, which had none for these data: only its result is scored.
+            run.extractor = find_extractor(run.config, run.dataset, observer.prepared)
         engine.check(run.config)
         for warning in check_environment(folder, run):
             observer.warned(warning)

@@ -19,8 +19,9 @@ from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
 from remuda.methods import Method, build_method, resolved
-from remuda.metrics import LIVE_REAL_IMAGES, Scorer, extractor_for, reference_indices
+from remuda.metrics import LIVE_REAL_IMAGES, AnyExtractor, Say, Scorer, reference_indices
 from remuda.runs.ensemble import Labels
+from remuda.runs.extractors import check_ranking, find_extractor, recorded_extractor
 from remuda.runs.records import DataSummary
 from remuda.runs.store import RunFolder
 
@@ -39,6 +40,7 @@ class Run:
     method: Method
     scorer: Scorer | None
     views: list[torch.Tensor] = field(default_factory=list)
+    extractor: AnyExtractor | None = None  # of the live score, and of the result
 
     @classmethod
     def prepare(
@@ -46,20 +48,34 @@ class Run:
         config: Config,
         dataset: Dataset | None = None,
         real_samples: int = LIVE_REAL_IMAGES,
+        *,
+        folder: RunFolder | None = None,
+        say: Say | None = None,
     ) -> Run:
+        """A new run, or with `folder` the one there, scored as it was when it started."""
         dataset = dataset if dataset is not None else load_dataset(config.data)
         _check_classes(config, dataset)
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
-        extractor = extractor_for(config.score, config.data.source, dataset.shape)
         views = [method.view(dataset, cell) for cell in range(config.cells)]
         _check_batches(config, dataset, views, shrinks=method.shrinks_batches)
+        # Last: to make one may take seconds, and mistakes should be told before.
+        if folder is None:
+            extractor = find_extractor(config, dataset, say)
+        else:
+            extractor = recorded_extractor(folder, config, dataset)
         scorer = None
         if extractor is not None:
+            check_ranking(config, extractor)
             chosen, _ = reference_indices(views, real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
-        return cls(config, dataset, method, scorer, views)
+        return cls(config, dataset, method, scorer, views, extractor)
+
+    @property
+    def unit(self) -> str:
+        """What its data are, in the plural."""
+        return "images" if self.dataset.is_images else "points"
 
     def cell(self, index: int) -> Cell:
         """A new cell of this run."""

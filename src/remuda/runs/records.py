@@ -33,6 +33,8 @@ class ScoreSummary(Record):
 
     values: dict[str, int | float | None]
     modes: int | None = None
+    extractor: str | None = None
+    extractor_id: str | None = None  # not in files of earlier versions
 
 
 class RunResult(Record):

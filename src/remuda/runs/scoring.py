@@ -13,14 +13,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.config import Config, suggest
-from remuda.data import NAMED, has_unseen, load_unseen
+from remuda.config import Config, ScoreSettings, suggest
+from remuda.data import NAMED, Dataset, has_unseen, load_unseen
 from remuda.data.places import cache_dir, data_dirs
 from remuda.errors import ConfigError, DataError
 from remuda.metrics import (
     INCEPTION,
     LIVE_REAL_IMAGES,
     METRICS,
+    OWN,
     SHAPES,
     AnyExtractor,
     InceptionExtractor,
@@ -28,6 +29,7 @@ from remuda.metrics import (
     Material,
     Progress,
     Reference,
+    Say,
     Scores,
     check_metrics,
     evaluate,
@@ -39,7 +41,8 @@ from remuda.metrics import (
     some_of,
 )
 from remuda.runs.ensemble import Ensemble, load
-from remuda.runs.prepare import Run, with_data_dir
+from remuda.runs.extractors import find_extractor, is_for_these_labels, recorded_extractor
+from remuda.runs.prepare import Run, threads, with_data_dir
 from remuda.runs.store import RunFolder
 from remuda.streams import stream_key
 
@@ -64,15 +67,14 @@ def score_ensemble(
 ) -> Scores | None:
     """Scores of samples of an ensemble against the data of a run; None where nothing fits them.
 
-    The extractor is that of the live score unless another is given. Points without an extractor
-    are scored by their known modes. Metrics of single items need neither.
+    The extractor is that of the run unless another is given. Points without an extractor are scored
+    by their known modes. Metrics of single items need neither.
     """
     check_metrics(metrics)
     _check_reference(run.config)
     samples = run.config.score.final_samples if samples is None else samples
     seed = run.config.seed if seed is None else seed
-    if extractor is None and run.scorer is not None:
-        extractor = run.scorer.extractor
+    extractor = run.extractor if extractor is None else extractor
     modes, only_items = run.dataset.modes, _only_items(metrics)
     if extractor is None and modes is None and not only_items:
         return None
@@ -109,22 +111,24 @@ def score_run(
     weights: Path | None = None,
     data_dir: Path | None = None,
     progress: Progress | None = None,
+    say: Say | None = None,
 ) -> Scores:
     """Scores of a finished run, measured again; by default exactly as the run did at its end."""
     check_metrics(metrics)
     ensemble = load(path)
-    config = _comparing_with(reference, with_data_dir(RunFolder.open(path).config(), data_dir))
+    folder = RunFolder.open(path)
+    config = _comparing_with(reference, with_data_dir(folder.config(), data_dir))
     _check_reference(config)
     # The scorer would look at all the real images before anyone can be told how long it takes.
     unscored = config.score.model_copy(update={"extractor": "none"})
     run = Run.prepare(config.model_copy(update={"score": unscored}))
-    chosen: AnyExtractor | None = None
-    if extractor is not None or weights is not None:
-        chosen = _choose_extractor(extractor, config, ensemble.shape, weights)
-    elif _only_items(metrics):
-        chosen = extractor_for(config.score, config.data.source, ensemble.shape)
-    elif run.dataset.modes is None:
-        chosen = _choose_extractor(None, config, ensemble.shape, None)
+    with threads(config.threads):
+        chosen = _choose_extractor(extractor, folder, config, run.dataset, weights, say)
+    if chosen is None and run.dataset.modes is None and not _only_items(metrics):
+        raise ConfigError(
+            f"score.extractor={config.score.extractor}: the run is unscored; allowed: --extractor "
+            f"{', '.join((*OWN, *SHAPES, *INCEPTION))}"
+        )
     found = score_ensemble(
         run,
         ensemble,
@@ -146,7 +150,7 @@ def _reference(run: Run, extractor: AnyExtractor, most: int | None) -> Reference
     if run.config.data.reference == "test":
         return _unseen_reference(run, extractor, most, slow=slow)
     chosen, seen = reference_indices(run.views, most)
-    about = f"{len(chosen):,} of {seen:,} training {_noun(run)}"
+    about = f"{len(chosen):,} of {seen:,} training {run.unit}"
     if seen < len(run.dataset):
         about += " that the cells see"
     live = run.scorer
@@ -251,7 +255,7 @@ def _material(
 def _training(run: Run) -> Items:
     """The items that the cells see."""
     dataset, seen = run.dataset, _seen(run)
-    what = f"training {_noun(run)}"
+    what = f"training {run.unit}"
     if bool(seen.all()):
         return Items(dataset.items, dataset.labels, what)
     labels = None if dataset.labels is None else dataset.labels[seen]
@@ -261,7 +265,7 @@ def _training(run: Run) -> Items:
 def _unseen(run: Run) -> Items:
     """The items that no cell sees, but none of labels that no cell sees either."""
     found, called = load_unseen(run.config.data, run.dataset)
-    what, own = f"{called} {_noun(run)}", run.dataset.labels
+    what, own = f"{called} {run.unit}", run.dataset.labels
     alike = called == "held-out"
     if found.labels is None or own is None:
         return Items(found.items, found.labels, what, alike)
@@ -282,38 +286,39 @@ def _seen(run: Run) -> Tensor:
     return seen
 
 
-def _noun(run: Run) -> str:
-    return "images" if run.dataset.is_images else "points"
-
-
 # ---------------------------------------------------------------------------- extractors
 
 
 def _knows_labels(run: Run, extractor: AnyExtractor) -> bool:
     """Whether the classes of an extractor are the labels of the data."""
+    if is_for_these_labels(extractor):
+        return True
     automatic = run.config.score.model_copy(update={"extractor": "auto"})
     return extractor_for(automatic, run.config.data.source, run.dataset.shape) is extractor
 
 
 def _choose_extractor(
-    name: str | None, config: Config, shape: tuple[int, ...], weights: Path | None
-) -> AnyExtractor:
+    name: str | None,
+    folder: RunFolder,
+    config: Config,
+    dataset: Dataset,
+    weights: Path | None,
+    say: Say | None,
+) -> AnyExtractor | None:
+    """The extractor of that name, or the run's own; None if it has none."""
     if name in INCEPTION:
         return load_inception(name, weights, data_dirs(config.data))
     if weights is not None:
         raise ConfigError(f"--weights={weights}: only for --extractor=inception")
-    settings = config.score
-    if name is not None:
-        allowed = (*SHAPES, *INCEPTION)
-        if name not in SHAPES:
-            hint = suggest(name, allowed) or ";"
-            raise ConfigError(f"--extractor={name}: unknown{hint} allowed: {', '.join(allowed)}")
-        settings = settings.model_copy(update={"extractor": name})
-    found = extractor_for(settings, config.data.source, shape)
-    if found is None:
-        raise ConfigError(
-            f"score.extractor={settings.extractor}: no extractor fits {config.data.source}; "
-            "allowed: --extractor digits (28x28 grey images), cifar (32x32 colour images), or "
-            "inception (any images)"
-        )
-    return found
+    if name is not None and name not in (*OWN, *SHAPES):
+        allowed = (*OWN, *SHAPES, *INCEPTION)
+        hint = suggest(name, allowed) or ";"
+        raise ConfigError(f"--extractor={name}: unknown{hint} allowed: {', '.join(allowed)}")
+    if name is None or name in OWN:
+        own = recorded_extractor(folder, config, dataset)
+        # By name too, for a run is scored by the weights that it was trained with.
+        if own is not None and (name is None or own.name.split()[0] == name):
+            return own
+    wanted = config.score if name is None else ScoreSettings.model_validate({"extractor": name})
+    asked = config.model_copy(update={"score": wanted})
+    return find_extractor(asked, dataset, say)

@@ -3,6 +3,7 @@
 config.yaml                        the resolved configuration
 env.json                           versions, host, revision, fingerprint of the data
 initial-0000.safetensors           what cell 0 started from, where that was an earlier run
+extractor.safetensors              what scores the run, where that was made for its data
 events.jsonl                       one line per cell and round, and what happened to the run
 samples/round-000005/              sample sheets
 checkpoints/round-000004/          one file per cell; complete once its manifest is there

@@ -1,0 +1,124 @@
+"""Which extractor scores a run, where it is made, and where it is kept.
+
+A classifier that comes with remuda scores the data it is meant for. For other data one is made: of
+their labels, or of nothing but random weights. It is made once per data set, by the process that
+starts a run, and kept in the cache and in the run folder: workers, a resumed run and `remuda score`
+on another machine read the latter, so that all of them use the same weights.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from remuda.config import Config
+from remuda.data import Dataset
+from remuda.data.places import cache_dir
+from remuda.errors import ConfigError, StoreError
+from remuda.files import digest, write_atomically
+from remuda.metrics import (
+    METRICS,
+    RECIPE,
+    AnyExtractor,
+    Need,
+    OwnExtractor,
+    Say,
+    extractor_for,
+    random_features,
+    read_own_extractor,
+    train_on_labels,
+    trainable,
+)
+from remuda.runs.store import RunFolder
+
+FILE = "extractor.safetensors"
+_log = logging.getLogger(__name__)
+
+
+def find_extractor(config: Config, dataset: Dataset, say: Say | None = None) -> AnyExtractor | None:
+    """The extractor for a run that has none yet; None if it is to have none, or modes are known."""
+    settings = config.score
+    shipped = extractor_for(settings, config.data.source, dataset.shape)
+    if shipped is not None or settings.extractor == "none":
+        return shipped
+    if settings.extractor == "auto" and dataset.modes is not None:
+        return None
+    return make_extractor(settings.extractor, dataset, say)
+
+
+def make_extractor(name: str, dataset: Dataset, say: Say | None = None) -> OwnExtractor:
+    """`labels`, `random`, or with `auto` the first of them that these data allow."""
+    say = say or _log.info
+    if name != "random":
+        reason = trainable(len(dataset), dataset.labels)
+        if name == "labels" and dataset.labels is None:
+            raise ConfigError(
+                f"score.extractor=labels: {dataset.name} has no labels; allowed: auto, random, none"
+            )
+        if not reason:
+            found = _of_labels(dataset, say)
+            if found.card.has_learnt:
+                return found
+            reason = (
+                f"a classifier of its labels is right in {found.card.accuracy:.1%} of "
+                f"{found.card.held_out:,} held-out items, and the largest class has "
+                f"{found.card.largest:.1%}"
+            )
+        if dataset.labels is not None:
+            say(f"{dataset.name} is scored by random features: {reason}")
+    return random_features(dataset.items)
+
+
+def _of_labels(dataset: Dataset, say: Say) -> OwnExtractor:
+    """The classifier of these data: from the cache, or trained now and kept there."""
+    folder = cache_dir() / "extractors"
+    path = folder / f"labels-{RECIPE}-{dataset.fingerprint}.safetensors"
+    try:
+        return read_own_extractor(path, dataset.shape)
+    except StoreError:
+        pass  # there is none, or it is damaged
+    assert dataset.labels is not None
+    say(f"training an extractor on the labels of {dataset.name} (once; kept in {folder})")
+    found = train_on_labels(dataset.items, dataset.labels, len(dataset.label_names), say)
+    try:
+        write_atomically(path, found.encoded())
+    except StoreError as error:
+        # The disk is full, or not ours. That only costs time.
+        _log.warning("the extractor is not kept for other runs: %s", error)
+    return found
+
+
+def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> AnyExtractor | None:
+    """The extractor that a run was started with.
+
+    None for runs of earlier versions on data that had no extractor then: they go on unscored, so
+    that they end as they would have ended.
+    """
+    wanted = folder.env().attachments.get(FILE)
+    if wanted is None:
+        return extractor_for(config.score, config.data.source, dataset.shape)
+    path = folder.path / FILE
+    if not path.is_file() or digest(path.read_bytes()) != wanted:
+        raise StoreError(
+            f"{path}: missing, or not the file that the run started with; allowed: that file, or a "
+            "new run"
+        )
+    return read_own_extractor(path, dataset.shape)
+
+
+def attachments(extractor: AnyExtractor | None) -> dict[str, bytes]:
+    """What of an extractor goes into the run folder: the weights, unless they come with remuda."""
+    return {FILE: extractor.encoded()} if isinstance(extractor, OwnExtractor) else {}
+
+
+def check_ranking(config: Config, extractor: AnyExtractor) -> None:
+    """Refuse a metric of classes where the extractor knows none."""
+    if not extractor.classes and not METRICS[config.score.metric].needs <= {Need.FEATURES}:
+        raise ConfigError(
+            f"score.metric={config.score.metric}: needs classes, and {extractor.name} knows none; "
+            "allowed: fid, or data with labels that can be learnt"
+        )
+
+
+def is_for_these_labels(extractor: AnyExtractor) -> bool:
+    """Whether its classes are the labels of the data that it was made for."""
+    return isinstance(extractor, OwnExtractor) and extractor.classes > 0
