@@ -425,7 +425,8 @@ def test_a_parcel_is_raw_tensors_no_larger_than_weights_and_two_moments(tmp_path
 def test_checkpoints_hold_the_weights_of_after_the_round(
     method: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = tiny_config(method=method, run={"dir": str(tmp_path / "run"), "keep_last": 9})
+    run, unscored = {"dir": str(tmp_path / "run"), "keep_last": 9}, {"extractor": "none"}
+    config = tiny_config(method=method, run=run, score=unscored)
     dataset = tiny_dataset()
     training.train(config, dataset=dataset)
     folder = RunFolder.open(tmp_path / "run")

@@ -168,7 +168,8 @@ def test_costs_are_the_sums_over_cells_and_rounds(
 
 
 def test_no_rounds_cost_nothing() -> None:
-    assert sum_costs([]).to_json() == {"cell_rounds": 0, "routines": {}, "bytes": {}}
+    nothing = {"cell_rounds": 0, "images": 0, "batches": 0, "cpu_seconds": 0.0}
+    assert sum_costs([]).to_json() == {**nothing, "routines": {}, "bytes": {}}
 
 
 def test_what_is_known_of_a_worker_survives_its_way_through_a_file() -> None:

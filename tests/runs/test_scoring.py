@@ -246,7 +246,8 @@ def test_samples_are_labelled_by_a_classifier_that_knows_the_labels(
 def test_points_without_modes_or_extractor_are_looked_at_one_by_one(tmp_path: Path) -> None:
     points = np.random.default_rng(0).normal(size=(60, 2))
     np.savez(tmp_path / "points.npz", x=points, y=np.arange(60) % 3)
-    words = (f"data={tmp_path / 'points.npz'}", "data.validation=20", "training.batch_size=10")
+    words = [f"data={tmp_path / 'points.npz'}", "data.validation=20", "training.batch_size=10"]
+    words.append("score.extractor=none")
     run = trained(tmp_path / "run", "grid=1x1", "method=independent", *words)
     scores = remuda.score(run, ["memorisation"])
     assert scores.header == (

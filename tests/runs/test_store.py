@@ -454,7 +454,7 @@ def test_a_small_disk_fills_up_for_real(tmp_path: Path, data: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(disk)], capture_output=True
     )
     if mounted.returncode:
         pytest.skip(f"no small disk can be mounted here: {mounted.stderr.decode().strip()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -119,6 +120,9 @@ def _with_items(scores: Scores, metrics: Sequence[Metric], material: Material | 
         assert material is not None
         assert metric.from_items is not None
         found = metric.from_items(material)
+        if not bool(material.samples.isfinite().all()):
+            # A broken generator copies nothing and teaches nothing: that must not look good.
+            found = replace(found, values=dict.fromkeys(found.values, math.nan))
         scores = replace(
             scores,
             values={**scores.values, **found.values},

@@ -18,12 +18,12 @@ from remuda.runs.prepare import (
     Run,
     check_environment,
     environment,
-    threads,
     with_absolute_paths,
     with_data_dir,
 )
 from remuda.runs.scoring import check_reference
 from remuda.runs.store import RunFolder
+from remuda.runs.threads import threads
 
 
 def train(

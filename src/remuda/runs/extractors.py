@@ -29,6 +29,7 @@ from remuda.metrics import (
     trainable,
 )
 from remuda.runs.store import RunFolder
+from remuda.runs.threads import threads
 
 FILE = "extractor.safetensors"
 _log = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ def make_extractor(name: str, dataset: Dataset, say: Say | None = None) -> OwnEx
             )
         if dataset.labels is not None:
             say(f"{dataset.name} is scored by random features: {reason}")
-    return random_features(dataset.items)
+    with threads(1):
+        return random_features(dataset.items)
 
 
 def _of_labels(dataset: Dataset, say: Say) -> OwnExtractor:
@@ -78,7 +80,8 @@ def _of_labels(dataset: Dataset, say: Say) -> OwnExtractor:
         pass  # there is none, or it is damaged
     assert dataset.labels is not None
     say(f"training an extractor on the labels of {dataset.name} (once; kept in {folder})")
-    found = train_on_labels(dataset.items, dataset.labels, len(dataset.label_names), say)
+    with threads(1):  # more would give other weights: they are to depend on the data alone
+        found = train_on_labels(dataset.items, dataset.labels, len(dataset.label_names), say)
     try:
         write_atomically(path, found.encoded())
     except StoreError as error:

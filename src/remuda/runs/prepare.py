@@ -6,7 +6,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,14 @@ class Run:
         scorer = None
         if extractor is not None:
             check_ranking(config, extractor)
-            chosen, _ = reference_indices(views, real_samples)
+            chosen, _ = reference_indices(_reference_views(config, dataset, views), real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
         return cls(config, dataset, method, scorer, views, extractor)
+
+    @property
+    def reference_views(self) -> Sequence[torch.Tensor]:
+        """What samples are compared with, cell by cell."""
+        return _reference_views(self.config, self.dataset, self.views)
 
     @property
     def unit(self) -> str:
@@ -116,6 +120,13 @@ class Run:
         ]
 
 
+def _reference_views(
+    config: Config, dataset: Dataset, views: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """What the cells see; where each sees a random share, all of the data that shares are of."""
+    return [torch.arange(len(dataset))] if config.data.view == "share" else views
+
+
 def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
     found = set() if dataset.labels is None else set(dataset.labels[view].tolist())
     return f" (label {dataset.label_names[found.pop()]})" if len(found) == 1 else ""
@@ -153,6 +164,17 @@ def _check_batches(
             )
 
 
+def load_checked(config: Config, fingerprint: str | None) -> Dataset:
+    """The data of a run, which must have this fingerprint, if one is given."""
+    dataset = load_dataset(config.data)
+    if fingerprint is not None and dataset.fingerprint != fingerprint:
+        raise StoreError(
+            f"{dataset.name}: not the data that were planned with ({dataset.fingerprint}, not "
+            f"{fingerprint}); allowed: the same data (--data-dir, REMUDA_DATA)"
+        )
+    return dataset
+
+
 def with_absolute_paths(config: Config) -> Config:
     """The same configuration with absolute data paths, so that it resumes from any folder."""
     data = config.data
@@ -172,21 +194,10 @@ def with_data_dir(config: Config, data_dir: Path | None) -> Config:
     return config.model_copy(update={"data": data})
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Threads are part of what makes two runs equal, so the configuration decides them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def environment(run: Run) -> dict[str, Any]:
     return {
         "remuda": VERSION,
-        "revision": _revision(),
+        "revision": revision(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),
@@ -205,7 +216,7 @@ def environment(run: Run) -> dict[str, Any]:
 def check_environment(folder: RunFolder, run: Run) -> list[str]:
     """Refuse other data or settings; warnings where other software may round differently."""
     then, now = folder.env(), environment(run)
-    for key, old, new in _differences(then.config or {}, now["config"]):
+    for key, old, new in changed_settings(then.config or {}, now["config"]):
         if not key.startswith(MAY_CHANGE):
             raise StoreError(
                 f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
@@ -228,19 +239,22 @@ def _described(data: DataSummary) -> str:
     return f"{data.items} items of {data.name} ({data.fingerprint})"
 
 
-def _differences(
+def changed_settings(
     then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    # A setting that did not exist then has the default that means what was done then.
+    """The settings that are not what they were, by dotted key, with both values.
+
+    A setting that did not exist then has the default that means what was done then.
+    """
     for name in sorted(then):
         old, new = then.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{prefix}{name}.")
+            yield from changed_settings(old, new, f"{prefix}{name}.")
         elif old != new:
             yield prefix + name, old, new
 
 
-def _revision() -> str | None:
+def revision() -> str | None:
     """The git revision of remuda's own source, where it is a checkout."""
     try:
         found = subprocess.run(

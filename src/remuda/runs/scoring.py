@@ -27,6 +27,7 @@ from remuda.metrics import (
     InceptionExtractor,
     Items,
     Material,
+    Need,
     Progress,
     Reference,
     Say,
@@ -42,11 +43,12 @@ from remuda.metrics import (
 )
 from remuda.runs.ensemble import Ensemble, load
 from remuda.runs.extractors import find_extractor, is_for_these_labels, recorded_extractor
-from remuda.runs.prepare import Run, threads, with_data_dir
+from remuda.runs.prepare import Run, with_data_dir
 from remuda.runs.store import RunFolder
+from remuda.runs.threads import threads
 from remuda.streams import stream_key
 
-__all__ = ["Progress", "Scores", "check_reference", "score_ensemble", "score_run"]
+__all__ = ["Progress", "Scores", "check_reference", "measurable", "score_ensemble", "score_run"]
 
 # All of MNIST or CIFAR-10. A part of a data set may differ from the whole: MNIST alternates between
 # two sources, and its test images have FID 0.6 against all of it but 5 against every sixth image.
@@ -99,6 +101,22 @@ def score_ensemble(
     return evaluate_points(points, modes.centres, modes.spread, metrics, material=material)
 
 
+def measurable(run: Run) -> set[Need]:
+    """What metrics will find to look at once a run is finished."""
+    extractor, dataset = run.extractor, run.dataset
+    knows = extractor is not None and _knows_labels(run, extractor)
+    labelled = run.labels is not None
+    found = {
+        Need.FEATURES: extractor is not None,
+        Need.LOGITS: extractor is not None and extractor.classes > 0,
+        Need.LABELS: knows and labelled,
+        Need.MODES: extractor is None and dataset.modes is not None,
+        Need.UNSEEN: has_unseen(run.config.data),
+        Need.CLASSES: dataset.labels is not None and (labelled or knows),
+    }
+    return {need for need, there in found.items() if there}
+
+
 def score_run(
     path: Path,
     metrics: Sequence[str] = (),
@@ -129,16 +147,19 @@ def score_run(
             f"score.extractor={config.score.extractor}: the run is unscored; allowed: --extractor "
             f"{', '.join((*OWN, *SHAPES, *INCEPTION))}"
         )
-    found = score_ensemble(
-        run,
-        ensemble,
-        metrics,
-        samples=samples,
-        seed=seed,
-        real=real,
-        extractor=chosen,
-        progress=progress,
-    )
+    # As the run itself did, to the last digit; Inception takes minutes and all threads there are.
+    slow = isinstance(chosen, InceptionExtractor)
+    with threads(torch.get_num_threads() if slow else config.threads):
+        found = score_ensemble(
+            run,
+            ensemble,
+            metrics,
+            samples=samples,
+            seed=seed,
+            real=real,
+            extractor=chosen,
+            progress=progress,
+        )
     assert found is not None  # there is an extractor, or modes are known
     return found
 
@@ -149,7 +170,7 @@ def _reference(run: Run, extractor: AnyExtractor, most: int | None) -> Reference
     most = most or (SLOW_REAL_IMAGES if slow else REAL_IMAGES)
     if run.config.data.reference == "test":
         return _unseen_reference(run, extractor, most, slow=slow)
-    chosen, seen = reference_indices(run.views, most)
+    chosen, seen = reference_indices(run.reference_views, most)
     about = f"{len(chosen):,} of {seen:,} training {run.unit}"
     if seen < len(run.dataset):
         about += " that the cells see"
@@ -266,7 +287,9 @@ def _unseen(run: Run) -> Items:
     """The items that no cell sees, but none of labels that no cell sees either."""
     found, called = load_unseen(run.config.data, run.dataset)
     what, own = f"{called} {run.unit}", run.dataset.labels
-    alike = called == "held-out"
+    # The first images of a file may be unlike the rest, from which items were held out.
+    cut = run.dataset.is_images and run.config.data.limit is not None
+    alike = called == "held-out" and not cut
     if found.labels is None or own is None:
         return Items(found.items, found.labels, what, alike)
     like_seen = torch.isin(found.labels, torch.unique(own[_seen(run)]))
