@@ -1,0 +1,1 @@
+"""Comparisons: arms times seeds at an equal budget, with statistics."""

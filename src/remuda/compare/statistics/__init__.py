@@ -1,0 +1,1 @@
+"""What a comparison's figures say: pure functions on arrays, with SciPy."""
