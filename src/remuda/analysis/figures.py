@@ -52,7 +52,7 @@ def battle(
     """
     count = len(shares)
     side = max(3.6, 0.62 * count + 1.2)
-    figure = _figure(side + 2.0, side + 0.9)
+    figure = new_figure(side + 2.0, side + 0.9)
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for judge, maker in np.ndindex(shares.shape):
@@ -73,7 +73,7 @@ def battle(
     bar.ax.tick_params(length=0)
     notes = "   ".join((*legend, "hatched: may not judge"))
     figure.supxlabel(notes, x=0.99, ha="right", fontsize=7.5, color=FAINT)
-    return _png(figure)
+    return png(figure)
 
 
 def _entry(axes: Axes, judge: int, maker: int, value: float, allowed: bool) -> None:
@@ -106,7 +106,7 @@ def class_bars(
     classes: Sequence[str], real: Sequence[float], made: Sequence[float], title: str
 ) -> bytes:
     """How often each class appears, in the data and in samples."""
-    figure = _figure(min(16.0, max(6.4, 0.62 * len(classes) + 1)), 3.6)
+    figure = new_figure(min(16.0, max(6.4, 0.62 * len(classes) + 1)), 3.6)
     axes = figure.add_subplot()
     places = np.arange(len(classes))
     for shift, shares, colour, name in (
@@ -119,15 +119,15 @@ def class_bars(
     axes.set_ylabel("share")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_title(title, loc="left")
-    _plain(axes)
+    plain_axes(axes)
     axes.grid(axis="x", visible=False)
     axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.99))
-    return _png(figure)
+    return png(figure)
 
 
 def overlay(data: Array, made: Mapping[str, Array], title: str) -> bytes:
     """Embedded data, and the samples of one run or several over it, in one plane."""
-    figure = _figure(7.2, 6.6)
+    figure = new_figure(7.2, 6.6)
     axes = figure.add_subplot()
     axes.scatter(
         data[:, 0],
@@ -164,7 +164,7 @@ def overlay(data: Array, made: Mapping[str, Array], title: str) -> bytes:
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1)
-    return _png(figure)
+    return png(figure)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
     """Points of the plane side by side under one scale, the known modes as rings of `reach`."""
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = _figure(3.5 * columns, 4.1 * rows)
+    figure = new_figure(3.5 * columns, 4.1 * rows)
     from matplotlib.patches import Circle
 
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -209,13 +209,13 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
         axes.set_yticks([])
         for spine in axes.spines.values():
             spine.set_color(GRID)
-    return _png(figure)
+    return png(figure)
 
 
 def learning_curves(curves: Sequence[Curve]) -> bytes:
     """Discriminator costs on training and validation data, a panel per run, and their spreads."""
     count = len(curves)
-    figure = _figure(min(18.0, 3.6 * (count + 1)), 3.7)
+    figure = new_figure(min(18.0, 3.6 * (count + 1)), 3.7)
     axes = figure.subplots(1, count + 1, squeeze=False)[0]
     costs = np.concatenate([np.ravel((one.train, one.validation)) for one in curves])
     finite = costs[np.isfinite(costs)]
@@ -233,7 +233,7 @@ def learning_curves(curves: Sequence[Curve]) -> bytes:
         panel.set_title(f"{one.name}, {members}", loc="left")
         panel.set_ylim(low - 0.06 * (high - low + 1e-9), high + 0.06 * (high - low + 1e-9))
         panel.set_xlabel("round")
-        _plain(panel)
+        plain_axes(panel)
     axes[0].set_ylabel("discriminator cost")
     axes[0].legend(frameon=False)
     last = axes[-1]
@@ -245,22 +245,24 @@ def learning_curves(curves: Sequence[Curve]) -> bytes:
     last.set_title("spread |training − validation|", loc="left")
     last.set_xlabel("round")
     last.set_ylim(bottom=0)
-    _plain(last)
+    plain_axes(last)
     last.legend(frameon=False, fontsize=8)
-    return _png(figure)
+    return png(figure)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, dpi: int = 130) -> Figure:
+    """An empty figure of so many inches that lays itself out; without a window system."""
     require("matplotlib", "figures")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _plain(axes: Axes) -> None:
+def plain_axes(axes: Axes) -> None:
+    """A faint grid behind the data, and no frame."""
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelcolor=INK)
@@ -268,7 +270,8 @@ def _plain(axes: Axes) -> None:
         spine.set_visible(False)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
     buffer = io.BytesIO()
     # Without the version in it, equal figures are equal files.
     figure.savefig(buffer, format="png", metadata={"Software": None})
