@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn, cast
 
 import typer
 
-from remuda.cli import analysis, cluster, inputs, results, training
+from remuda.cli import analysis, cluster, compare, inputs, results, training
 from remuda.errors import RemudaError
 from remuda.files import VERSION
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (training, cluster, results, analysis, inputs):
+for group in (training, cluster, results, compare, analysis, inputs):
     app.add_typer(group.app)
 
 

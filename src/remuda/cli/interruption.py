@@ -24,7 +24,7 @@ class _Terminated(BaseException):
 @contextmanager
 def interruptible(view: View) -> Iterator[None]:
     """Train inside this; an interruption or a full disk ends in how to continue the run."""
-    with _signals_raise() as received:
+    with signals_raise() as received:
         try:
             yield
         except BaseException as error:
@@ -42,7 +42,7 @@ def interruptible(view: View) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[list[int]]:
+def signals_raise() -> Iterator[list[int]]:
     """While inside, signals that ask us to stop raise an exception; yields those received."""
     received: list[int] = []
 

@@ -83,7 +83,7 @@ def train(
     continues the run, and the weights come out as if it had never stopped. SIGUSR1 does the same
     with exit code 75, which tells a batch system to start the run again.
     """
-    count = _check_engine(engine, workers)
+    count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
     if engine == "mpi" and session is None:
@@ -124,7 +124,7 @@ def resume(
 
     The result is the same as without the interruption, on any engine and number of workers.
     """
-    count = _check_engine(engine, workers)
+    count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     if engine == "mpi" and session is None:
         from remuda.runs.store import RunFolder
@@ -152,7 +152,7 @@ def resume(
         _print_result(result)
 
 
-def _check_engine(engine: str, workers: str) -> int | None:
+def check_engine(engine: str, workers: str) -> int | None:
     """The number of workers asked for; None for auto."""
     from remuda.parallel.engines import engine_names
 

@@ -40,6 +40,7 @@ TVD = Metric(
         ("class histogram", "{class_histogram}"),
     ),
     values=("tvd", "classes_covered"),
+    directions={"tvd": False, "classes_covered": True},
     needs=frozenset({Need.FEATURES, Need.LOGITS}),
     from_statistics=tvd,
     from_features=_tvd,

@@ -102,6 +102,12 @@ MODES = Metric(
         ("mode histogram", "{mode_histogram}"),
     ),
     values=("modes_hit", "modes_covered", "high_quality", "mode_kl"),
+    directions={
+        "modes_covered": True,
+        "modes_hit": True,
+        "high_quality": True,
+        "mode_kl": False,
+    },
     needs=frozenset({Need.MODES}),
     from_points=_figures,
     default="always",

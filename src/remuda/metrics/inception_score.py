@@ -47,6 +47,7 @@ INCEPTION_SCORE = Metric(
     facts=RANKING["is"],
     rows=(("inception score", "{is:.3f} ± {is_std:.3f}"),),
     values=("is", "is_std"),
+    directions={"is": True},
     needs=frozenset({Need.FEATURES, Need.LOGITS}),
     from_statistics=lambda _real, fake: inception_score(fake),
     from_features=_over_splits,

@@ -270,5 +270,6 @@ MEMORISATION = Metric(
         *("memorisation_distance", "memorisation_distance_unseen"),
         *("near_copies", "near_copies_below"),
     ),
+    directions={"near_copies": False, "memorisation_closest": False},
     from_items=_memorisation,
 )

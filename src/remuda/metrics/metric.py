@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -122,6 +122,8 @@ class Metric:
     rows: tuple[tuple[str, str], ...]  # label and format of the lines it prints
     needs: frozenset[Need]
     values: tuple[str, ...] = ()  # names of its figures in `Scores.values`; () is just its own name
+    # Which of them runs can be compared by, and whether higher is better; {} is all, as the metric.
+    directions: Mapping[str, bool] = field(default_factory=dict)
     whole_sets: bool = False  # needs the features of every real image, not only their statistics
     default: Literal["always", "without logits", "on request"] = "on request"
     from_statistics: Callable[[SampleStatistics, SampleStatistics], float] | None = None
@@ -140,6 +142,11 @@ class Metric:
     @property
     def value_names(self) -> tuple[str, ...]:
         return self.values or (self.name,)
+
+    @property
+    def compared(self) -> Mapping[str, bool]:
+        """The figures that runs can be compared by, and whether higher is better."""
+        return self.directions or dict.fromkeys(self.value_names, self.higher_is_better)
 
     def of_images(self, found: Comparison) -> dict[str, float]:
         """Its figures for a set of generated images."""

@@ -165,6 +165,7 @@ KID = Metric(
     facts=MetricFacts("KID"),
     rows=(("KID", "{kid:.5f} ± {kid_std:.5f}"),),
     values=("kid", "kid_std"),
+    directions={"kid": False},
     needs=frozenset({Need.FEATURES}),
     whole_sets=True,
     from_features=_kid,

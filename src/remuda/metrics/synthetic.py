@@ -213,5 +213,6 @@ TSTR = Metric(
     ),
     needs=frozenset({Need.UNSEEN, Need.CLASSES}),
     values=("tstr", "trtr", "tstr_samples", "trtr_items", "tstr_per_class"),
+    directions={"tstr": True},
     from_items=tstr,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,3 +37,22 @@ class Observer:
 
     def warned(self, message: str) -> None:
         """Something the user should know, though the run goes on."""
+
+
+class RoundCounter(Observer):
+    """Passes on how many rounds are complete, and warnings, to who wants to know no more."""
+
+    def __init__(
+        self, reached: Callable[[int], None], warn: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._reached = reached
+        self._warn = warn
+
+    def started(self, run: Run, path: Path, round: int) -> None:
+        self._reached(round)
+
+    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
+        self._reached(round)
+
+    def warned(self, message: str) -> None:
+        self._warn(message)

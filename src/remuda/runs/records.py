@@ -33,14 +33,23 @@ class ScoreSummary(Record):
 
     values: dict[str, int | float | None]
     modes: int | None = None
+    # What the figures depend on; absent where modes are known, and in part in old files.
     extractor: str | None = None
-    extractor_id: str | None = None  # not in files of earlier versions
+    extractor_id: str | None = None
+    scaling: str | None = None
+    samples: int | None = None
+    real: str | None = None
+    real_samples: int | None = None
 
 
 class RunResult(Record):
     """What a finished run came to."""
 
     rounds: int | None = None
+    seconds: float | None = None
+    images: int | None = None
+    batches: int | None = None
+    cpu_seconds: float | None = None
     scores: ScoreSummary | None = None
     modes_by_cell: dict[str, ScoreSummary] | None = None
 

@@ -15,9 +15,9 @@ status.json                        the workers, while the run trains
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from remuda.config import Config, load_config, render
 from remuda.config.records import read_record
 from remuda.errors import ConfigError, StoreError
-from remuda.files import digest, write_atomically, write_json
+from remuda.files import digest, is_locked, lock, write_atomically, write_json
 from remuda.gan.parcels import Parcel
 from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_saved_parcel
 from remuda.runs.events import EventLog
@@ -83,37 +83,13 @@ class RunFolder:
     def env(self) -> Environment:
         return read_record(self.path / "env.json", Environment, "description of the environment")
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Held while a process trains here, so that two never share a folder."""
-        path = self.path / ".lock"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise StoreError(f"{self.path}: another process is training here") from None
-        try:
-            yield
-        finally:
-            os.close(descriptor)
+        return lock(self.path, "another process is training here")
 
     def is_locked(self) -> bool:
         """Whether a process is training here now."""
-        try:
-            descriptor = os.open(self.path / ".lock", os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.path)
 
     # -------------------------------------------------------------------------- events
 
