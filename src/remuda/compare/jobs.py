@@ -159,7 +159,7 @@ def begun_run(config: Config, path: Path) -> RunFolder | None:
         return None
     folder = RunFolder.open(path)
     then = folder.env().config or {}
-    for key, old, new in changed_settings(then, config.model_dump(mode="json")):
+    for key, old, new in changed_settings(then, config):
         if key != "run.dir":
             raise StoreError(
                 f"{path}: holds a run with {key}={old}, not {new}; move it away, or compare in "

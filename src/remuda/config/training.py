@@ -65,6 +65,18 @@ class TrainingSettings(Settings):
     )
     input_noise: tuple[NoiseStep, ...] = Field((), description=INPUT_NOISE_HELP)
     gradient_clip: float | None = Field(None, gt=0, description=GRADIENT_CLIP_HELP)
+    average: float | None = Field(
+        None,
+        gt=0,
+        description="samples come from an average of the generator's weights with this half-life, "
+        "in batches that it trains on; null for the weights as they are",
+    )
+    average_ramp: float = Field(
+        0.05,
+        gt=0,
+        le=1,
+        description="the average's half-life is at most this share of the batches so far",
+    )
 
     _noise = field_validator("input_noise")(check_noise_steps)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from remuda.config import Config, TrainingSettings
 from remuda.config.networks import NetworkSettings
@@ -77,7 +77,7 @@ class Cell:
         clip = partial(clip_weights, bound=self.training.clip)
         return Gan(
             self.index,
-            Learner(generator.to(self.devices.generator), self.training),
+            Learner(generator.to(self.devices.generator), self.training, averages=True),
             Learner(
                 discriminator.to(self.devices.discriminator),
                 self.training,
@@ -161,8 +161,10 @@ class Cell:
         return draw_noise(self.network, self.batch_size, self.streams.tensors(purpose))
 
     def images(self, count: int, purpose: str) -> Tensor:
-        """Samples of the centre's generator in this round."""
-        network = self.gan.generator.network.eval()
+        """Samples of the centre's generator in this round; of its average, if it has one."""
+        return self._draw(self.gan.generator.judged, count, purpose)
+
+    def _draw(self, network: nn.Module, count: int, purpose: str) -> Tensor:
         # Labels in the shares they have in the data.
         some = self.streams.choices(f"{purpose}-labels").choice(len(self.view), count)
         labels = labels_of(self.network, self.dataset, self.view[torch.from_numpy(some)])
@@ -194,7 +196,8 @@ class Cell:
         }
         learner = self.gan.discriminator
         network = learner.network.eval()
-        fake = self.images(count, "cost-noise")
+        # It is the discriminator that is examined: with what it plays against, not the average.
+        fake = self._draw(self.gan.generator.network.eval(), count, "cost-noise")
         with torch.no_grad():
             fake_logits, _ = self.devices.discriminate(network, fake, None)
             logits = {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import TrainingSettings
+from remuda.gan.average import Average
 from remuda.gan.objectives import find_objective
 from remuda.gan.parcels import strip_prefix
 
@@ -20,16 +21,34 @@ AfterStep = Callable[[nn.Module], None]
 
 
 class Learner:
-    """A network with its optimiser and its genes: the learning rate and the objective."""
+    """A network with its optimiser and its genes: the learning rate and the objective.
+
+    One that `averages` also keeps the average of its weights, if the settings ask for one.
+    """
 
     def __init__(
-        self, network: nn.Module, settings: TrainingSettings, after_step: Sequence[AfterStep] = ()
+        self,
+        network: nn.Module,
+        settings: TrainingSettings,
+        after_step: Sequence[AfterStep] = (),
+        *,
+        averages: bool = False,
     ) -> None:
         self.network = network
         self.settings = settings
         self.after_step = tuple(after_step)
         self.objective = find_objective(settings.objective)
         self.optimizer = _optimizer(network, settings)
+        self.average = (
+            Average(network, settings.average, settings.average_ramp)
+            if averages and settings.average is not None
+            else None
+        )
+
+    @property
+    def judged(self) -> nn.Module:
+        """What samples are drawn from to be scored, shown and kept, in eval mode."""
+        return self.network.eval() if self.average is None else self.average.network
 
     @property
     def learning_rate(self) -> float:
@@ -40,8 +59,9 @@ class Learner:
         self.optimizer.param_groups[0]["lr"] = value
 
     def clone(self) -> Learner:
-        """An independent copy: weights, buffers, optimiser state and genes."""
-        twin = Learner(copy.deepcopy(self.network), self.settings, self.after_step)
+        """An independent copy: weights, buffers, optimiser state, average and genes."""
+        network, averages = copy.deepcopy(self.network), self.average is not None
+        twin = Learner(network, self.settings, self.after_step, averages=averages)
         twin.learning_rate, twin.objective = self.learning_rate, self.objective
         twin.restore(self.tensors())
         return twin
@@ -57,11 +77,14 @@ class Learner:
         self.optimizer.step()
         for change in self.after_step:
             change(self.network)
+        if self.average is not None:
+            self.average.update()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights, buffers and moments by name. Live references: copy before publishing."""
+        """Weights, buffers, moments and the average. Live references: copy before publishing."""
         weights = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        return {**weights, **self.moments()}
+        average = {} if self.average is None else self.average.tensors()
+        return {**weights, **self.moments(), **average}
 
     def moments(self) -> dict[str, Tensor]:
         """The optimiser's state, by name; empty before its first step."""
@@ -72,8 +95,10 @@ class Learner:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over weights, buffers and moments; the learning rate stays."""
+        """Take over weights, buffers, moments and the average; the learning rate stays."""
         self.network.load_state_dict(strip_prefix("network.", tensors))
+        if self.average is not None:
+            self.average.restore(tensors)
         self.optimizer.state.clear()
         kind = self.settings.optimiser
         for name, parameter in self.network.named_parameters():
@@ -87,7 +112,7 @@ class Learner:
                 self.optimizer.state[parameter] = state
 
     def is_finite(self) -> bool:
-        """Whether it can go on: weights, buffers and moments can each overflow on their own."""
+        """Whether it can go on: weights, buffers and moments can each overflow alone."""
         return all(bool(value.isfinite().all()) for value in self.tensors().values())
 
 

@@ -19,6 +19,7 @@ from remuda.metrics import Assessment
 # What the names of some of a parcel's tensors start with.
 ASSESSMENT = "assessment."
 GENERATOR = "generator.network."
+AVERAGE = "generator.average."  # the same names, averaged, where `training.average` is set
 
 
 # What a damaged header may raise; nested deeply enough it exhausts the stack.

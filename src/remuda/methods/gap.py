@@ -147,13 +147,12 @@ def matching(seed: int, round: int, members: int) -> tuple[int | None, ...]:
 
 
 def adopted(own: Learner, tensors: Mapping[str, Any], *, moves: bool) -> Learner:
-    """A copy of `own` with the weights and buffers of another, and its moments if they move."""
+    """A copy of `own` with what another is: weights, buffers, average, and moments if they move."""
     newcomer = own.clone()
     if not moves:
-        tensors = {
-            **{name: value for name, value in tensors.items() if name.startswith("network.")},
-            **own.moments(),
-        }
+        optimiser = f"{own.settings.optimiser}."
+        theirs = {name: value for name, value in tensors.items() if not name.startswith(optimiser)}
+        tensors = {**theirs, **own.moments()}
     newcomer.restore(tensors)
     return newcomer
 

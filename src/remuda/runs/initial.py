@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
-from remuda.gan.parcels import Parcel, network_weights
+from remuda.gan.average import Average, average_tensors
+from remuda.gan.parcels import Parcel, network_weights, role_tensors
 from remuda.methods import CellState, all_met, build_method, lineage
 from remuda.runs.ensemble import CONFIG_FILE, load_ensemble
 from remuda.runs.prepare import Run
@@ -28,6 +29,7 @@ class Start:
     where: str
     network: NetworkSettings
     generator: Mapping[str, Tensor]
+    average: Mapping[str, Tensor]  # as a learner's tensors; empty where there is none
     discriminator: Mapping[str, Tensor] | None
     lineage: str | None
     met: tuple[str, ...]
@@ -99,6 +101,7 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             f"{path}:{cell}",
             config.network_of(cell),
             network_weights(parcel, "generator"),
+            average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
             _qualified(name, lineage(parcel)),
             tuple(sorted(_qualified(name, one) for one in met[cell])),
@@ -121,6 +124,7 @@ def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator
             f"{where or folder}:{member.cell}",
             ensemble.network_of(member),
             member.state,
+            {},
             None,
             None,
             tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
@@ -147,6 +151,7 @@ def _begun(run: Run, number: int, start: Start) -> Parcel:
             f"the earlier run, network: {changes}"
         )
     _load(start.where, cell.gan.generator.network, start.generator)
+    _begin_average(start, cell.gan.generator.average)
     if start.discriminator is not None:
         _load(start.where, cell.gan.discriminator.network, start.discriminator)
         cell.state.lineage = start.lineage
@@ -156,11 +161,28 @@ def _begun(run: Run, number: int, start: Start) -> Parcel:
     return cell.parcel()
 
 
+def _begin_average(start: Start, average: Average | None) -> None:
+    """Go on with the average of the earlier run; without one, begin with its weights."""
+    if average is None:
+        return
+    average.restart()
+    if start.average:
+        try:
+            average.restore(start.average)
+        except (ValueError, RuntimeError) as error:
+            raise ConfigError(f"init_from: {start.where}: {error}") from None
+        _check_finite(start.where, average.network)
+
+
 def _load(where: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     try:
         network.load_state_dict(dict(state))
     except RuntimeError as error:
         problem = str(error).splitlines()[-1].strip()
         raise ConfigError(f"init_from: {where} does not fit the data: {problem}") from None
+    _check_finite(where, network)
+
+
+def _check_finite(where: str, network: nn.Module) -> None:
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
         raise ConfigError(f"init_from: {where} holds weights that are NaN or infinite")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from remuda.files import VERSION, write_atomically
-from remuda.gan.parcels import ASSESSMENT, GENERATOR, Parcel, network_weights
+from remuda.gan.parcels import ASSESSMENT, AVERAGE, GENERATOR, Parcel, strip_prefix
 from remuda.methods import CellState, Mixture, lineages_met, linked_cells, read_state
 from remuda.runs.costs import Costs, acceptance_rate, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
@@ -96,7 +96,9 @@ class Outcome:
 
     def _ensemble(self, mixture: Mixture, round: int) -> Ensemble:
         members, dataset = sorted(mixture.weights), self._run.dataset
-        parcels = self._parcels(round, GENERATOR, members)
+        average = self._config.training.average
+        part = GENERATOR if average is None else AVERAGE
+        parcels = self._parcels(round, part, members)
         return Ensemble(
             self._config.network,
             dataset.shape,
@@ -104,7 +106,7 @@ class Outcome:
                 Member(
                     parcel.cell,
                     mixture.weights[parcel.cell],
-                    network_weights(parcel, "generator"),
+                    strip_prefix(part, parcel.tensors),
                     self._config.network_of(parcel.cell),
                     _label(parcel),
                     self._met(parcel),
@@ -119,6 +121,7 @@ class Outcome:
                 "rounds": round,
                 "seed": self._config.seed,
                 "chosen": mixture.reason,
+                **({} if average is None else {"average": average}),
                 "remuda": VERSION,
             },
             self._run.labels,

@@ -22,7 +22,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True)
 class Member:
-    """One GAN of a population, its networks in eval mode."""
+    """One GAN of a population, its networks in eval mode; the generator averaged, if it is."""
 
     cell: int
     network: NetworkSettings
@@ -87,7 +87,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
             Member(
                 index,
                 cell.network,
-                cell.gan.generator.network.eval().requires_grad_(False),
+                cell.gan.generator.judged.requires_grad_(False),
                 cell.gan.discriminator.network.eval().requires_grad_(False),
                 _known_as(lineage(parcels[index]), path),
                 frozenset(_known_as(one, path) for one in met[index]),

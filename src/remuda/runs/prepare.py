@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from remuda.config import Config
+from remuda.config.base import Settings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
@@ -216,7 +217,7 @@ def environment(run: Run) -> dict[str, Any]:
 def check_environment(folder: RunFolder, run: Run) -> list[str]:
     """Refuse other data or settings; warnings where other software may round differently."""
     then, now = folder.env(), environment(run)
-    for key, old, new in changed_settings(then.config or {}, now["config"]):
+    for key, old, new in changed_settings(then.config or {}, run.config):
         if not key.startswith(MAY_CHANGE):
             raise StoreError(
                 f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
@@ -240,16 +241,21 @@ def _described(data: DataSummary) -> str:
 
 
 def changed_settings(
-    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+    then: Mapping[str, Any], now: Settings, prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
     """The settings that are not what they were, by dotted key, with both values.
 
     A setting that did not exist then has the default that means what was done then.
     """
+    if not then:  # nobody wrote down what they were
+        return
+    values = now.model_dump(mode="json")
+    if values.keys() - then.keys():
+        then = {**type(now)().model_dump(mode="json"), **then}
     for name in sorted(then):
-        old, new = then.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from changed_settings(old, new, f"{prefix}{name}.")
+        old, new, section = then[name], values.get(name), getattr(now, name, None)
+        if isinstance(old, dict) and isinstance(section, Settings):
+            yield from changed_settings(old, section, f"{prefix}{name}.")
         elif old != new:
             yield prefix + name, old, new
 
