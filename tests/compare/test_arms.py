@@ -55,6 +55,7 @@ def test_a_pattern_of_run_folders_is_an_arm_named_after_it(tmp_path: Path) -> No
         (["a=quickstart", "b='gap-toy-r15"], "No closing quotation"),
         (["a=quickstart", "b=gapp-toy-r15"], "gapp-toy-r15: neither a preset nor a file"),
         (["a=quickstart", "b!=gap-toy-r15"], "'b!=gap-toy-r15' cannot be the name of an arm"),
+        (["a=quickstart", "b=~nobody-here/x"], "~nobody-here/x: neither a preset nor a file"),
         (["a=quickstart", "nothing/here-*"], "nothing/here-*: no run folders there"),
     ],
 )

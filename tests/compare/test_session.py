@@ -344,6 +344,46 @@ def test_existing_runs_must_have_the_score_that_decides(done: Path, tmp_path: Pa
         compare(tmp_path / "x", words, Wish(score="fid"))
 
 
+def test_what_existing_runs_cannot_be_measured_by_is_refused(done: Path, tmp_path: Path) -> None:
+    words = [f"{done}/runs/alone-*", f"{done}/runs/gap-*"]
+    with pytest.raises(ConfigError, match="arm alone: fid: needs images"):
+        compare(tmp_path / "x", words, Wish(metrics=("fid",)))
+    with pytest.raises(ConfigError, match="--engine, --workers: the runs exist already"):
+        compare(tmp_path / "x", words, Wish(engine="process", workers=2))
+    assert not (tmp_path / "x").exists()
+
+
+def test_data_of_ones_own_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savetxt(tmp_path / "points.csv", np.eye(60, 2), delimiter=",")
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("data=r15", "data=points.csv") for word in short(ARMS, 1)]
+    plan = session.plan(words, Wish(seeds=(0,)), tmp_path / "x", Watcher()).plan
+    assert plan.arms[0].config["data"]["source"] == str(tmp_path / "points.csv")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("live", "nonsense"), ("score", "nonsense"), ("metrics", ["nope"]), ("engine", "bogus")],
+)
+def test_a_plan_edited_by_hand_is_refused_by_what_is_wrong(
+    done: Path, tmp_path: Path, key: str, value: object
+) -> None:
+    content = {**json.loads((done / "plan.json").read_text()), key: value}
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(RemudaError, match=r"nonsense|nope|bogus"):
+        Comparison.open(tmp_path)
+
+
+def test_the_name_of_an_arm_leads_out_of_no_folder(done: Path, tmp_path: Path) -> None:
+    content = json.loads((done / "plan.json").read_text())
+    content["arms"][0]["name"] = "../x"
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=r"arms\.0\.name='\.\./x'"):
+        Comparison.open(tmp_path)
+
+
 def test_other_runs_under_the_same_pattern_are_another_comparison(
     done: Path, tmp_path: Path
 ) -> None:

@@ -103,8 +103,12 @@ def _parse_arm(word: str) -> Arm:
 
 def _runs_at(pattern: str) -> tuple[Path, ...]:
     """The run folders that a path or a pattern of paths names."""
+    try:
+        place = Path(pattern).expanduser()
+    except RuntimeError:  # ~ of a user that there is not
+        return ()
     # Path.glob does not take patterns that begin with a slash.
-    paths = sorted(map(Path, glob.glob(str(Path(pattern).expanduser()))))  # noqa: PTH207
+    paths = sorted(map(Path, glob.glob(str(place))))  # noqa: PTH207
     found = tuple(path for path in paths if (path / "config.yaml").is_file())
     if not found and ("*" in pattern or any(path.is_dir() for path in paths)):
         raise ConfigError(f"{pattern}: no run folders there; `remuda runs` lists runs")

@@ -22,6 +22,7 @@ from remuda.compare.cautions import cautions
 from remuda.compare.jobs import Job, begun_run, kept_scores
 from remuda.compare.measure import Measured, check_alike, measure
 from remuda.compare.plan import (
+    PLAN,
     Plan,
     PlannedArm,
     now,
@@ -33,8 +34,9 @@ from remuda.compare.result import Result, Score, analyse, to_json
 from remuda.compare.runner import Progress
 from remuda.compare.words import added_seeds, markdown, pairs_csv, runs_csv, verdicts
 from remuda.config import render, validate
+from remuda.errors import StoreError
 from remuda.files import VERSION, write_atomically, write_json
-from remuda.metrics import METRICS
+from remuda.metrics import METRICS, check_metrics
 from remuda.runs.store import RunFolder
 
 RESULT = "compare.json"
@@ -51,7 +53,16 @@ class Comparison:
 
     @classmethod
     def open(cls, path: Path) -> Comparison:
-        return cls(path, read_plan(path))
+        found = cls(path, read_plan(path))
+        known = [score.name for score in found.scores]
+        for key in ("score", "live"):
+            value = getattr(found.plan, key)
+            if value not in known:
+                raise StoreError(
+                    f"{path / PLAN}: {key}={value}: no such score; allowed: {', '.join(known)}"
+                )
+        check_metrics(found.plan.metrics)
+        return found
 
     def create(self) -> None:
         """Write the plan, before any run; everything that repeats it is in the folder."""

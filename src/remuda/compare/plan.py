@@ -25,7 +25,7 @@ UNSAID = ("name", "seed", "run.")
 class PlannedArm(Record):
     """One arm, with the whole configuration of its runs, but for seed and folder."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # also of folders
     words: list[str]  # as given: the preset or file, then settings; or where the runs were found
     config: dict[str, Any]
     images: int | None = None  # that a run will train on, and updates it will make
@@ -60,7 +60,7 @@ class Plan(Record):
     data: str | None = None  # the fingerprint of the data that are trained on
     budget: str | None = None
     target: float | None = None
-    engine: str = "local"
+    engine: str = Field("local", pattern="^(auto|local|process|mpi)$")
     workers: int | None = None
     found: bool = False  # whether the runs were there before the plan
     data_dir: str | None = None  # where their data are, if they are measured again

@@ -28,7 +28,7 @@ from remuda.config import Config, suggest, validate
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.metrics import METRICS, Say, check_metrics, default_metrics
-from remuda.runs.prepare import Run, revision
+from remuda.runs.prepare import Run, revision, with_absolute_paths, with_data_dir
 from remuda.runs.records import ScoreSummary
 from remuda.runs.scoring import check_reference, measurable
 from remuda.runs.store import RunFolder
@@ -67,7 +67,7 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
     """
     prepared: list[tuple[Arm, Run]] = []
     for arm in arms:
-        config = arm.config(wish.data_dir)
+        config = with_absolute_paths(arm.config(wish.data_dir))
         _refuse_what_the_plan_decides(arm, wish.budget)
         loaded = [run.dataset for _, run in prepared if run.config.data == config.data]
         run = Run.prepare(config, loaded[0] if loaded else None, say=say)
@@ -107,6 +107,8 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
         raise ConfigError(
             f"--budget={wish.budget}: the runs exist already; allowed with arms to be trained"
         )
+    if wish.engine != "local" or wish.workers is not None:
+        raise ConfigError("--engine, --workers: the runs exist already; allowed: none of them")
     check_metrics(wish.metrics)
     found = {arm.name: _by_seed(arm) for arm in arms}
     common = set.intersection(*(set(runs) for runs in found.values()))
@@ -132,6 +134,8 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
     live = _live_score(every[0].config(), wish.score, modes=modes)
     score = wish.score or (live if not wish.metrics else _first_value(wish.metrics, live))
     metrics = _with_owner_of(score, wish.metrics) if wish.metrics else []
+    for one in planned if metrics else ():
+        _check_measurable(one, metrics, wish.data_dir)
     known = set.intersection(*values) & set(directions())
     if not metrics and score not in known:
         raise ConfigError(
@@ -150,6 +154,16 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
         data_dir=None if wish.data_dir is None else str(wish.data_dir.absolute()),
         environment=environment(),
     )
+
+
+def _check_measurable(arm: PlannedArm, metrics: Sequence[str], data_dir: Path | None) -> None:
+    """Refuse metrics that the runs of an arm, which exist, give nothing to look at for."""
+    folder = RunFolder.open(Path(next(iter(arm.runs.values()))))
+    run = Run.prepare(with_data_dir(folder.config(), data_dir), folder=folder)
+    try:
+        check_metrics(metrics, measurable(run))
+    except ConfigError as error:
+        raise ConfigError(f"arm {arm.name}: {error}") from None
 
 
 def _finished(folder: RunFolder) -> ScoreSummary:
