@@ -75,6 +75,7 @@ def test_cellular_mnist_is_table_1_of_the_article() -> None:
         "discriminator_batch_norm": True,
         "output": "tanh",
         "spectral_norm": False,
+        "minibatch_stddev": 0,
     }
     assert config["grid"]["shape"] == (2, 2)
     assert config["grid"]["neighbourhood"] == "von_neumann"

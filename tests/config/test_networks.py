@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from remuda.config import NetworkSettings, render, validate
+from remuda.errors import ConfigError
 from remuda.gan.networks import build_generator, discriminator_skeleton
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -73,3 +74,32 @@ def test_penalties_need_a_discriminator_without_batch_norm(family: str) -> None:
         training.check_network(network)
     training.model_copy(update={"gamma": 0.0}).check_network(network)
     training.check_network(network.model_copy(update={"spectral_norm": True}))
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_r1_goes_with_every_discriminator(family: str) -> None:
+    network = NetworkSettings.model_validate({"family": family, "spectral_norm": False})
+    validate({"training": {"r1": 0.25}}).training.check_network(network)
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_every_family_can_see_the_deviation_within_a_group(family: str) -> None:
+    def group(**values: Any) -> int:
+        return NetworkSettings.model_validate({"family": family, **values}).deviation_group
+
+    assert group(minibatch_stddev=10) == 10
+    assert group() == group(minibatch_stddev=0) == group(minibatch_stddev=None) == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "problem"),
+    [
+        (1, "=1: one item has no deviation; allowed: 0, or a whole number from 2"),
+        (-1, "=-1: not allowed; allowed: a whole number at least 0"),
+        (51, "=51: no batch is that large; allowed: 0, or 2 to training.batch_size=50"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused_in_one_line(group: int, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        validate({"network": {"minibatch_stddev": group}, "training": {"batch_size": 50}})
+    assert str(error.value) == f"network.minibatch_stddev{problem}"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from remuda.config import OBJECTIVES, PENALTIES, TrainingSettings
+from remuda.config import OBJECTIVES, PENALTIES, TrainingSettings, validate
+from remuda.errors import ConfigError
 
 
 def training(**values: Any) -> TrainingSettings:
@@ -43,6 +44,16 @@ def test_only_probabilities_are_classifiers_and_only_wasserstein_has_a_critic() 
         ({"objective": "relativistic"}, {"r1_r2": 1}, False),
         ({"objective": "relativistic", "gamma": 0.25}, {"r1_r2": 0.25}, False),
         ({"objective": "relativistic", "gamma": 0}, {}, False),
+        ({"r1": 0.25}, {"r1": 0.25}, False),
+        ({"r1": 0}, {}, False),
+        ({"r1": None}, {}, False),
+        ({"objective": "relativistic", "gamma": 0, "r1": 2}, {"r1": 2}, False),
+        ({"objective": "wasserstein", "r1": 2}, {"r1": 2}, True),
+        (
+            {"objective": "wasserstein", "lipschitz": "gradient_penalty", "r1": 2},
+            {"gradient_penalty": 10, "r1": 2},
+            False,
+        ),
     ],
 )
 def test_what_keeps_a_discriminator_smooth(
@@ -52,3 +63,32 @@ def test_what_keeps_a_discriminator_smooth(
     found = {penalty.name: penalty.weight(settings) for penalty in settings.penalties}
     assert found == penalties
     assert settings.clips_weights == clips
+
+
+def test_only_r1_is_lazy_and_goes_with_batch_norm() -> None:
+    settings = training(r1=0.25, r1_every=16)
+    assert {name: facts.every(settings) for name, facts in PENALTIES.items()} == {
+        "gradient_penalty": 1,
+        "r1_r2": 1,
+        "r1": 16,
+    }
+    assert [name for name, facts in PENALTIES.items() if not facts.is_per_item] == ["r1"]
+    assert training(r1=0.25).r1_every == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (
+            {"objective": "relativistic", "r1": 0.5},
+            "training.r1=0.5 and training.gamma=1: training.objective=relativistic has R1 already, "
+            "weighted by gamma; allowed: training.r1=0 or training.gamma=0",
+        ),
+        ({"r1": -1}, "training.r1=-1: not allowed; allowed: a number at least 0"),
+        ({"r1_every": 0}, "training.r1_every=0: not allowed; allowed: a whole number at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        validate({"training": values})
+    assert str(error.value) == problem

@@ -374,6 +374,7 @@ def test_a_hybrid_of_dcgan_and_gran_swaps_discriminators() -> None:
         ("discriminators", {**DCGAN, "width": 3}, r"layer 0 is Conv2d\(1, 2.*Conv2d\(1, 3"),
         ("discriminators", {**GRAN, "discriminator_width": 4}, "layer 0 is Conv2d"),
         ("discriminators", {**DCGAN, "spectral_norm": True}, "spectral_norm is False .* True"),
+        ("discriminators", {**DCGAN, "minibatch_stddev": 3}, r"MinibatchDeviation\(group=3\)"),
         ("discriminators", MLP, r"\(dcgan\) and members\[1\] \(mlp\)"),
         ("generators", GRAN, "family is dcgan in one and gran in the other"),
         ("generators", {**DCGAN, "prior": "uniform"}, "prior is gaussian in one and uniform"),
@@ -391,6 +392,17 @@ def test_members_that_cannot_swap_are_named_before_training(
     assert "allowed:" in str(caught.value)
     unswapped = gap(4, network=DCGAN, method={"swap": "none"}, members=[{}, {"network": other}])
     Run.prepare(unswapped, tiny_dataset())
+
+
+def test_groups_of_two_sizes_cannot_swap_discriminators_but_generators() -> None:
+    def prepare(swap: str) -> None:
+        networks = [{"network": {**DCGAN, "minibatch_stddev": group}} for group in (2, 3)]
+        config = gap(4, network=DCGAN, method={"swap": swap}, members=networks)
+        Run.prepare(config, tiny_dataset())
+
+    with pytest.raises(ConfigError, match=r"\(group=2\) in one and MinibatchDeviation\(group=3\)"):
+        prepare("discriminators")
+    prepare("generators")
 
 
 def test_priors_noise_and_clipping_do_not_stand_in_the_way_of_swapping_discriminators() -> None:

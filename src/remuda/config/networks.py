@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from remuda.config.base import Variant
 
@@ -37,11 +37,43 @@ class NetworkSettings(Variant):
 
     @property
     def discriminator_has_batch_norm(self) -> bool:
-        """Whether the discriminator's logit of an item depends on the rest of the batch."""
+        """Whether the discriminator, in training, normalises an item by the rest of the batch."""
         return False
 
+    @property
+    def deviation_group(self) -> int:
+        """How many items the discriminator measures the deviation of; 0 if it does not."""
+        return 0
 
-class MlpSettings(NetworkSettings):
+
+class GroupedSettings(NetworkSettings):
+    """Base of the families whose discriminators can see how much the items of a group differ."""
+
+    minibatch_stddev: int = Field(
+        0,
+        ge=0,
+        description="show the discriminator the standard deviation over groups of that many items "
+        "of a batch, e.g. 10; 0 or null: not",
+    )
+
+    @field_validator("minibatch_stddev", mode="before")
+    @classmethod
+    def _null_is_off(cls, value: Any) -> Any:
+        return 0 if value is None else value
+
+    @field_validator("minibatch_stddev")
+    @classmethod
+    def _one_item_does_not_deviate(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one item has no deviation; allowed: 0, or a whole number from 2")
+        return value
+
+    @property
+    def deviation_group(self) -> int:
+        return self.minibatch_stddev
+
+
+class MlpSettings(GroupedSettings):
     """The article's fully connected networks (Table I), and GAP's toy networks."""
 
     family: Literal["mlp"] = Field("mlp", description="fully connected networks")
@@ -68,7 +100,7 @@ class MlpSettings(NetworkSettings):
         return self.batch_norm and self.discriminator_batch_norm and not self.spectral_norm
 
 
-class DcganSettings(NetworkSettings):
+class DcganSettings(GroupedSettings):
     """Radford's convolutional networks."""
 
     family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
@@ -79,7 +111,7 @@ class DcganSettings(NetworkSettings):
         return not self.spectral_norm
 
 
-class GranSettings(NetworkSettings):
+class GranSettings(GroupedSettings):
     """GRAN's recurrent generator, with the DCGAN discriminator."""
 
     family: Literal["gran"] = Field("gran", description="recurrent generator (GRAN)")
@@ -105,7 +137,7 @@ class GranSettings(NetworkSettings):
         return not self.spectral_norm
 
 
-class LabelledSettings(NetworkSettings):
+class LabelledSettings(GroupedSettings):
     """Base of the families whose networks can be conditioned on an item's label."""
 
     condition: Literal["none", "projection", "auxiliary"] = Field(

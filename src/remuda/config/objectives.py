@@ -43,6 +43,10 @@ class LossSettings(Protocol):
     def penalty(self) -> float: ...
     @property
     def gamma(self) -> float: ...
+    @property
+    def r1(self) -> float: ...
+    @property
+    def r1_every(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class PenaltyFacts:
     name: str
     applies: Callable[[LossSettings], bool]
     weight: Callable[[LossSettings], float]
+    # It is added on every n-th batch that the discriminator trains on, times n.
+    every: Callable[[LossSettings], int] = lambda _: 1
+    # Whether it means nothing for a discriminator whose batch norm mixes the items of a batch.
+    is_per_item: bool = True
+    # Whether it is part of the loss that is reported, from which alarms are raised.
+    is_reported: bool = True
 
 
 OBJECTIVES: dict[str, ObjectiveFacts] = {
@@ -89,6 +99,14 @@ PENALTIES: dict[str, PenaltyFacts] = {
                 OBJECTIVES[training.objective].uses_gamma and training.gamma > 0
             ),
             weight=lambda training: training.gamma,
+        ),
+        PenaltyFacts(
+            "r1",
+            applies=lambda training: training.r1 > 0,
+            weight=lambda training: training.r1,
+            every=lambda training: training.r1_every,
+            is_per_item=False,
+            is_reported=False,  # else a saturated discriminator would not look like one
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -58,6 +58,18 @@ class TrainingSettings(Settings):
     clip: float = Field(0.01, gt=0, description="objective wasserstein: bound of the weights")
     penalty: float = Field(10.0, ge=0, description="weight of the gradient penalty")
     gamma: float = Field(1.0, ge=0, description="objective relativistic: weight of R1 and R2")
+    r1: float = Field(
+        0.0,
+        ge=0,
+        description="weight of R1, the squared slope of the discriminator at real items, halved; "
+        "any objective; 0 or null: none",
+    )
+    r1_every: int = Field(
+        4,
+        ge=1,
+        description="R1 is computed on every n-th batch that the discriminator trains on, and "
+        "counts n times there",
+    )
     augment: tuple[Augmentation, ...] = Field(
         (),
         description="random changes to all images a discriminator trains on (DiffAugment): "
@@ -79,6 +91,21 @@ class TrainingSettings(Settings):
     )
 
     _noise = field_validator("input_noise")(check_noise_steps)
+
+    @field_validator("r1", mode="before")
+    @classmethod
+    def _null_is_off(cls, value: Any) -> Any:
+        return 0.0 if value is None else value
+
+    @model_validator(mode="after")
+    def _r1_has_one_weight(self) -> TrainingSettings:
+        if self.r1 > 0 and self.gamma > 0 and OBJECTIVES[self.objective].uses_gamma:
+            raise ValueError(
+                f"training.r1={self.r1:g} and training.gamma={self.gamma:g}: "
+                f"training.objective={self.objective} has R1 already, weighted by gamma; "
+                "allowed: training.r1=0 or training.gamma=0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_side_sits_out(self) -> TrainingSettings:
@@ -108,9 +135,16 @@ class TrainingSettings(Settings):
     def check_network(self, network: NetworkSettings) -> None:
         """Refuse networks that cannot be trained like this.
 
-        A gradient penalty is per item, and batch norm makes every logit depend on the batch.
+        A gradient penalty is per item, and batch norm makes every logit depend on the batch; R1
+        then is the slope of all logits together.
         """
-        if self.penalties and network.discriminator_has_batch_norm:
+        if network.deviation_group > self.batch_size:
+            raise ValueError(
+                f"network.minibatch_stddev={network.deviation_group}: no batch is that large; "
+                f"allowed: 0, or 2 to training.batch_size={self.batch_size}"
+            )
+        per_item = any(penalty.is_per_item for penalty in self.penalties)
+        if per_item and network.discriminator_has_batch_norm:
             raise ValueError(
                 f"training.objective={self.objective} with a gradient penalty needs a "
                 f"discriminator without batch norm, and network.family={network.family} has it; "

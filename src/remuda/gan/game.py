@@ -21,8 +21,8 @@ from remuda.errors import ConfigError
 from remuda.gan.augment import augmented
 from remuda.gan.devices import Devices
 from remuda.gan.learner import Gan
-from remuda.gan.networks import draw_noise, set_stream
-from remuda.gan.penalties import PENALTIES
+from remuda.gan.networks import deviation_groups, draw_noise, set_stream
+from remuda.gan.penalties import PENALTIES, batch_norms, without_statistics
 from remuda.streams import Streams
 
 
@@ -97,7 +97,8 @@ class Game:
         self._penalty_noise = streams.tensors("gradient-penalty")
         self._add_noise = InputNoise(plan.input_noise, streams.tensors("input-noise"))
         self._augment = _augmentation(plan)
-        self._mixes_items = has_batch_norm(gan.discriminator.network)
+        self._has_batch_norm = bool(batch_norms(gan.discriminator.network))
+        self._groups = deviation_groups(gan.discriminator.network)
         self._losses: dict[str, list[Tensor]] = {"generator": [], "discriminator": []}
 
     def __enter__(self) -> Self:
@@ -136,23 +137,39 @@ class Game:
             loss = loss + class_loss
 
         def logits(items: Tensor) -> Tensor:
-            return self._plan.devices.discriminate(learner.network, items, batch.labels)[0]
+            with without_statistics(learner.network):
+                return self._plan.devices.discriminate(learner.network, items, batch.labels)[0]
 
+        reported = loss.detach()
         for facts in training.penalties:
+            every = facts.every(training)
+            if (self._turns_before(batch) + 1) % every:
+                continue
             penalty = PENALTIES[facts.name](logits, real, fake, self._penalty_noise)
-            loss = loss + facts.weight(training) * penalty
-        self._losses["discriminator"].append(loss.detach())
+            term = every * facts.weight(training) * penalty
+            loss = loss + term
+            if facts.is_reported:
+                reported = reported + term.detach()
+        self._losses["discriminator"].append(reported)
         return loss
+
+    def _turns_before(self, batch: Batch) -> int:
+        """Batches that the discriminator has trained on before this one, over all rounds."""
+        apart = self._plan.training.skip_n_disc_steps + 1
+        in_a_round = -(-len(self) // apart)
+        return self._plan.earlier // len(self) * in_a_round + batch.number // apart
 
     def _discriminate_both(
         self, real: Tensor, fake: Tensor, labels: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Logits of real and fake: in one pass, unless batch statistics would mix the two.
+        """Logits of real and fake: in one pass, unless it would mix the two.
+
+        Batch norm would, and so would a minibatch deviation with a group across their border.
 
         With an auxiliary classifier, also its mean loss over both.
         """
         network, devices = self._gan.discriminator.network, self._plan.devices
-        if self._mixes_items:
+        if self._has_batch_norm or any(len(real) % group for group in self._groups):
             parts = [devices.discriminate(network, items, labels) for items in (real, fake)]
             losses = [loss for _, loss in parts if loss is not None]
             class_loss = torch.cat(losses).mean() if losses else None
@@ -200,11 +217,6 @@ def labels_of(network: NetworkSettings, dataset: Dataset, picked: Tensor) -> Ten
     if not network.num_classes or dataset.labels is None:
         return None
     return dataset.labels.index_select(0, picked)
-
-
-def has_batch_norm(network: nn.Module) -> bool:
-    """Whether an item's logit depends on the other items of its batch."""
-    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules())
 
 
 def _augmentation(plan: RoundPlan) -> Callable[[Tensor], Tensor]:

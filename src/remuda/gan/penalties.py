@@ -5,10 +5,12 @@ When a penalty applies, and with which weight, is in `config/objectives.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from remuda.gan.objectives import check_paired
 
@@ -46,10 +48,41 @@ def r1_r2(
     return 0.5 * (on_real + on_fake)
 
 
+def r1(
+    discriminate: Discriminate,
+    real: Tensor,
+    fake: Tensor,  # noqa: ARG001 - of real items alone
+    rng: torch.Generator,  # noqa: ARG001 - nothing is drawn
+) -> Tensor:
+    """Keeps the discriminator flat where the data are (Mescheder et al., 2018).
+
+    ½ E ‖∇D(x)‖²
+    """
+    return 0.5 * _input_gradient(discriminate, real).square().sum(dim=1).mean()
+
+
 PENALTIES: dict[str, Penalty] = {
     "gradient_penalty": gradient_penalty,
     "r1_r2": r1_r2,
+    "r1": r1,
 }
+
+
+@contextmanager
+def without_statistics(network: nn.Module) -> Iterator[None]:
+    """Batch norm normalises by the batch as ever, but does not count it a second time."""
+    norms = [layer for layer in batch_norms(network) if layer.track_running_stats]
+    for layer in norms:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in norms:
+            layer.track_running_stats = True
+
+
+def batch_norms(network: nn.Module) -> list[_BatchNorm]:
+    return [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
 
 
 @torch.no_grad()
@@ -60,7 +93,7 @@ def clip_weights(network: nn.Module, bound: float) -> None:
     gradient would reach the generator.
     """
     for layer in network.modules():
-        if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if not isinstance(layer, _BatchNorm):
             for parameter in layer.parameters(recurse=False):
                 parameter.clamp_(-bound, bound)
 

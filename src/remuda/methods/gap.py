@@ -179,7 +179,7 @@ def _discriminator_plan(network: NetworkSettings, shape: tuple[int, ...]) -> Pla
 def _generator_plan(network: NetworkSettings) -> Plan:
     """For generators their settings, including the prior of their noise, not only shapes."""
     plan = network.model_dump()
-    for name in ("spectral_norm", "discriminator_width"):
+    for name in ("spectral_norm", "minibatch_stddev", "discriminator_width"):
         plan.pop(name, None)
     return plan
 

@@ -25,7 +25,7 @@ from remuda.gan.networks.conditional import discriminate, generate
 from remuda.gan.networks.dcgan import DCGAN
 from remuda.gan.networks.family import Family, fill, normalise, weight_layers
 from remuda.gan.networks.gran import GRAN
-from remuda.gan.networks.layers import set_stream
+from remuda.gan.networks.layers import deviation_groups, set_stream
 from remuda.gan.networks.mlp import MLP
 from remuda.gan.networks.resnet import RESNET
 
@@ -41,6 +41,7 @@ __all__ = [
     "build_discriminator",
     "build_generator",
     "check_shape",
+    "deviation_groups",
     "discriminate",
     "discriminator_skeleton",
     "draw_noise",

@@ -14,7 +14,12 @@ from remuda.config.networks import ClassDcganSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
-from remuda.gan.networks.layers import EnlargingConv, SelfAttention, StreamDropout
+from remuda.gan.networks.layers import (
+    EnlargingConv,
+    MinibatchDeviation,
+    SelfAttention,
+    StreamDropout,
+)
 
 
 def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
@@ -60,8 +65,12 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         if number == 1 and settings.attention:
             layers.append(SelfAttention(after))
         side = (side + 1) // 2
+    channels = widths[-1]
+    if settings.minibatch_stddev:
+        layers.append(MinibatchDeviation(settings.minibatch_stddev))
+        channels += 1
     body = nn.Sequential(*layers, nn.Flatten())
-    features = widths[-1] * side * side
+    features = channels * side * side
     return discriminator_of(body, features, settings.condition, settings.num_classes)
 
 

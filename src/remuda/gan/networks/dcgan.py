@@ -9,6 +9,7 @@ from torch import nn
 from remuda.config.networks import DcganSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
+from remuda.gan.networks.layers import MinibatchDeviation
 
 
 def check_square(family: str, shape: Shape) -> None:
@@ -39,8 +40,11 @@ def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
     return nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
 
 
-def discriminator(width: int, shape: Shape, *, spectral_norm: bool) -> nn.Module:
-    """Radford's discriminator, `width` channels after its first layer."""
+def discriminator(width: int, shape: Shape, *, spectral_norm: bool, group: int) -> nn.Module:
+    """Radford's discriminator, `width` channels after its first layer.
+
+    With a `group`, the deviation of that many items is one more channel before the head.
+    """
     channels, size = shape[0], shape[1]
     widths = [width << depth for depth in range(stages(size))]
     # Spectral norm replaces batch norm, as in Miyato et al. (2018): batch norm divides by the
@@ -53,7 +57,11 @@ def discriminator(width: int, shape: Shape, *, spectral_norm: bool) -> nn.Module
             layers.append(nn.BatchNorm2d(after))
         layers.append(leaky())
     start = size >> stages(size)
-    head = nn.Linear(widths[-1] * start * start, 1)
+    last = widths[-1]
+    if group:
+        layers.append(MinibatchDeviation(group))
+        last += 1
+    head = nn.Linear(last * start * start, 1)
     return nn.Sequential(*layers, nn.Flatten(), head, nn.Flatten(0))
 
 
@@ -75,7 +83,10 @@ DCGAN = Family[DcganSettings](
     lambda _, shape: check_square("dcgan", shape),
     _generator,
     lambda settings, shape: discriminator(
-        settings.width, shape, spectral_norm=settings.spectral_norm
+        settings.width,
+        shape,
+        spectral_norm=settings.spectral_norm,
+        group=settings.minibatch_stddev,
     ),
     normal_weights,
 )

@@ -76,7 +76,10 @@ GRAN = Family[GranSettings](
     lambda _, shape: check_square("gran", shape),
     GranGenerator,
     lambda settings, shape: discriminator(
-        settings.discriminator_width, shape, spectral_norm=settings.spectral_norm
+        settings.discriminator_width,
+        shape,
+        spectral_norm=settings.spectral_norm,
+        group=settings.minibatch_stddev,
     ),
     normal_weights,
 )

@@ -1,4 +1,7 @@
-"""Layers that torch does not have: dropout from a given stream, self-attention, enlargement."""
+"""Layers that torch does not have.
+
+Dropout from a given stream, the deviation within a batch, self-attention, enlargement.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv_transpose2d, pad
 
 from remuda.gan.networks.family import OwnWeights
+
+_LEAST_VARIANCE = 1e-8
 
 
 class StreamDropout(nn.Module):
@@ -31,6 +36,47 @@ def set_stream(network: nn.Module, stream: torch.Generator | None) -> None:
     for layer in network.modules():
         if isinstance(layer, StreamDropout):
             layer.stream = stream
+
+
+class MinibatchDeviation(nn.Module):
+    """How much the items of a group differ, as one more feature (or channel) of each of them.
+
+    The standard deviation over the group, averaged over features and places (Karras et al. 2018).
+    Groups are neighbours in the batch. There are as many as fit, and what is left over is spread
+    over them: 25 items in groups of 10 are 13 and 12. A batch smaller than a group is one group.
+    It is the same in evaluation, so who judges must not mix real and generated items in a batch.
+    """
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self.group = group
+
+    def extra_repr(self) -> str:
+        return f"group={self.group}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = max(1, len(x) // self.group)
+        size, larger = divmod(len(x), groups)
+        border = larger * (size + 1)
+        found = self._deviations(x[border:], groups - larger, size)
+        if larger:
+            found = torch.cat((self._deviations(x[:border], larger, size + 1), found))
+        one_more = found.reshape(-1, 1, *(1,) * (x.dim() - 2)).expand(-1, 1, *x.shape[2:])
+        return torch.cat((x, one_more), 1)
+
+    @staticmethod
+    def _deviations(x: Tensor, groups: int, size: int) -> Tensor:
+        """One number per item, equal within each of `groups` groups of `size` items."""
+        grouped = x.reshape(groups, size, *x.shape[1:])
+        variance = (grouped - grouped.mean(1, keepdim=True)).square().mean(1)  # faster than var()
+        # The root has no slope at zero, where features that never vary would put it.
+        deviation = (variance + _LEAST_VARIANCE).sqrt().flatten(1).mean(1)
+        return deviation[:, None].expand(groups, size).flatten()
+
+
+def deviation_groups(network: nn.Module) -> set[int]:
+    """The group sizes of its minibatch deviations."""
+    return {layer.group for layer in network.modules() if isinstance(layer, MinibatchDeviation)}
 
 
 class SelfAttention(OwnWeights):

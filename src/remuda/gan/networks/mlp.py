@@ -13,6 +13,7 @@ from torch import nn
 from remuda.config.networks import MlpSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.family import Family, Shape, leaky, uniform_weights
+from remuda.gan.networks.layers import MinibatchDeviation
 
 
 def _check_shape(_: MlpSettings, shape: Shape) -> None:
@@ -42,7 +43,20 @@ def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     first = _layers(sizes[:2], settings.activation, batch_norm=False)
     rest = _layers(sizes[1:], settings.activation, batch_norm=batch_norm)
     start = [*first, _activation(settings.activation)]
-    return nn.Sequential(nn.Flatten(), *start, *rest, nn.Flatten(0))
+    layers = [*start, *rest]
+    if settings.minibatch_stddev:
+        layers = _with_deviation(layers, settings.minibatch_stddev)
+    return nn.Sequential(nn.Flatten(), *layers, nn.Flatten(0))
+
+
+def _with_deviation(layers: list[nn.Module], group: int) -> list[nn.Module]:
+    """The deviation within a group as one more input of the last hidden layer."""
+    linear = {place: layer for place, layer in enumerate(layers) if isinstance(layer, nn.Linear)}
+    place = sorted(linear)[-2]
+    hidden = linear[place]
+    sizes = hidden.in_features + 1, hidden.out_features
+    wider = nn.Linear(*sizes, bias=hidden.bias is not None)
+    return [*layers[:place], MinibatchDeviation(group), wider, *layers[place + 1 :]]
 
 
 def _layers(sizes: tuple[int, ...], activation: str, *, batch_norm: bool) -> list[nn.Module]:

@@ -9,7 +9,7 @@ from remuda.config.networks import ResnetSettings
 from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.gan.networks.dcgan import check_square, stages
 from remuda.gan.networks.family import Family, Shape, orthogonal_weights
-from remuda.gan.networks.layers import EnlargingConv, SelfAttention
+from remuda.gan.networks.layers import EnlargingConv, MinibatchDeviation, SelfAttention
 
 
 class UpBlock(nn.Module):
@@ -75,6 +75,9 @@ def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
         layers.append(DownBlock(width if number else shape[0], width, first=number == 0))
         if settings.attention and number == 0:
             layers.append(SelfAttention(width))
+    if settings.minibatch_stddev:
+        layers.append(MinibatchDeviation(settings.minibatch_stddev))
+        width += 1
     body = nn.Sequential(*layers, SumPool())
     return discriminator_of(body, width, settings.condition, settings.num_classes)
 

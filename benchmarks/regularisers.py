@@ -1,0 +1,56 @@
+"""What R1 and minibatch deviation cost: CPU time of a batch with them over one without.
+
+All variants train interleaved in one run, one thread, minima over repetitions: noise hits all
+alike. Batches of 100 digits (MLP of the quickstart), and of a small DCGAN with `--dcgan`.
+
+    python benchmarks/regularisers.py [--repeat 15] [--dcgan]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from benchmarks.step import BATCHES, cpu_seconds, training_round
+from remuda.config import load_config
+
+R1 = ("training.r1=0.25", "training.r1_every=4")
+EVERY = ("training.r1=0.25", "training.r1_every=1")
+DEVIATION = ("network.minibatch_stddev=10",)
+VARIANTS = {
+    "neither": (),
+    "R1 on every 4th batch": R1,
+    "R1 on every batch": EVERY,
+    "minibatch deviation, groups of 10": DEVIATION,
+    "both (every 4th batch, groups of 10)": (*R1, *DEVIATION),
+}
+DCGAN = ("network={family: dcgan, width: 8, spectral_norm: true}",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--dcgan", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    common = [f"training.batches_per_round={BATCHES}", *(DCGAN if options.dcgan else ())]
+    works = {
+        name: training_round(load_config("quickstart", [*common, *words]), rivals=0)
+        for name, words in VARIANTS.items()
+    }
+    for work in works.values():
+        work()
+    least = dict.fromkeys(works, float("inf"))
+    for _ in range(options.repeat):
+        for name, work in works.items():
+            least[name] = min(least[name], cpu_seconds(work))
+    for name, seconds in least.items():
+        print(
+            f"{name:38}{seconds / BATCHES * 1e3:7.3f} ms CPU per batch, "
+            f"ratio {seconds / least['neither']:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
