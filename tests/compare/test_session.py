@@ -153,6 +153,7 @@ def test_seeds_that_are_added_later_are_told_and_what_they_changed(tmp_path: Pat
     assert content["without_added_seeds"][0]["runs"] == [2, 2]
     assert "seeds 2 were added on" in content["added_seeds"][0]
     assert "with the planned seeds" in content["added_seeds"][1]
+    assert all(line in (out / "compare.md").read_text() for line in content["added_seeds"])
     assert len(result.measured) == 6
 
 

@@ -240,7 +240,7 @@ class Comparison:
                 "plan": self.plan.model_dump(mode="json"),
             },
         )
-        page = markdown(result, self.heading, [*self.facts(finished, len(states))])
+        page = markdown(result, self.heading, self.facts(finished, len(states)))
         for name, text in (
             ("compare.md", page),
             ("runs.csv", runs_csv(result, states)),
@@ -267,12 +267,7 @@ class Comparison:
                 by = f"by {scored['extractor']}, inputs in {scored['scaling']}, "
             count = f"{int(scored['samples'] or 0):,}"
             lines.append(f"scores {by}{count} samples against {scored['real']}")
-        return [*lines, *self._additions()]
-
-    def _additions(self) -> list[str]:
-        return [
-            f"seeds {_ranges(more.seeds)} were added on {more.time}" for more in self.plan.additions
-        ]
+        return lines
 
     def scored_by(self) -> Mapping[str, str] | None:
         """What all scores depend on."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from remuda.compare.jobs import MeasuredAgain
 from remuda.errors import ConfigError, DamagedError, StoreError
-from remuda.runs.records import RunResult
+from remuda.runs.records import RunResult, ScoreSummary
 from remuda.runs.store import RunFolder
 
 Array = npt.NDArray[np.float64]
@@ -54,14 +54,8 @@ class Measured:
 def measure(arm: str, seed: int, path: Path, again: MeasuredAgain | None, live: str) -> Measured:
     """Read a finished run; `again` are scores measured after it, `live` names its live score."""
     folder = RunFolder.open(path)
-    result = folder.result()
-    if result is None:
-        raise StoreError(f"{path}: is not finished; continue it with: remuda resume {path}")
-    scores, env = result.scores, folder.env()
-    if again is not None:
-        scores = again.scores
-    if scores is None:
-        raise ConfigError(f"{path}: has no scores to compare (score.extractor=none?)")
+    result, env = finished_result(folder), folder.env()
+    scores = final_scores(folder) if again is None else again.scores
     values = {name: _number(value) for name, value in scores.values.items()}
     known = scores.model_dump(include=set(DEPENDS_ON))
     curve = read_curve(folder, live)
@@ -78,6 +72,24 @@ def measure(arm: str, seed: int, path: Path, again: MeasuredAgain | None, live: 
         },
         {name: _text(getattr(env, name)) for name in ("remuda", "torch", "platform")},
     )
+
+
+def finished_result(folder: RunFolder) -> RunResult:
+    """The result of a run, which must be finished."""
+    result = folder.result()
+    if result is None:
+        raise StoreError(
+            f"{folder.path}: is not finished; continue it with: remuda resume {folder.path}"
+        )
+    return result
+
+
+def final_scores(folder: RunFolder) -> ScoreSummary:
+    """The scores that a finished run ended with."""
+    scores = finished_result(folder).scores
+    if scores is None:
+        raise ConfigError(f"{folder.path}: has no scores to compare (score.extractor=none?)")
+    return scores
 
 
 def read_curve(folder: RunFolder, live: str) -> Curve:

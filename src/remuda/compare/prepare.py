@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from remuda.compare.arms import Arm, Budget
-from remuda.compare.measure import read_curve
+from remuda.compare.measure import final_scores, read_curve
 from remuda.compare.plan import (
     UNSAID,
     Plan,
@@ -25,11 +25,10 @@ from remuda.compare.plan import (
     rounds_within,
 )
 from remuda.config import Config, suggest, validate
-from remuda.errors import ConfigError, StoreError
+from remuda.errors import ConfigError
 from remuda.files import VERSION
 from remuda.metrics import METRICS, Say, check_metrics, default_metrics
 from remuda.runs.prepare import Run, revision, with_absolute_paths, with_data_dir
-from remuda.runs.records import ScoreSummary
 from remuda.runs.scoring import check_reference, measurable
 from remuda.runs.store import RunFolder
 
@@ -79,10 +78,7 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
     score = wish.score or live
     metrics = _with_owner_of(score, wish.metrics)
     for arm, run in prepared:
-        try:
-            check_metrics(metrics, measurable(run))
-        except ConfigError as error:
-            raise ConfigError(f"arm {arm.name}: {error}") from None
+        _check_measurable(arm.name, run, metrics)
     ends_with = default_metrics(measurable(first))
     planned = [_within_budget(arm, run, wish, pilot) for arm, run in prepared]
     return Plan(
@@ -129,13 +125,15 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
         places = {str(seed): str(path.absolute()) for seed, path in kept.items()}
         planned.append(planned_arm(arm, _one_configuration(arm.name, kept), runs=places))
     every = [RunFolder.open(Path(path)) for arm in planned for path in arm.runs.values()]
-    values = [set(_finished(folder).values) for folder in every]
-    modes = _finished(every[0]).modes is not None
+    values = [set(final_scores(folder).values) for folder in every]
+    modes = final_scores(every[0]).modes is not None
     live = _live_score(every[0].config(), wish.score, modes=modes)
     score = wish.score or (live if not wish.metrics else _first_value(wish.metrics, live))
     metrics = _with_owner_of(score, wish.metrics) if wish.metrics else []
     for one in planned if metrics else ():
-        _check_measurable(one, metrics, wish.data_dir)
+        folder = RunFolder.open(Path(next(iter(one.runs.values()))))
+        run = Run.prepare(with_data_dir(folder.config(), wish.data_dir), folder=folder)
+        _check_measurable(one.name, run, metrics)
     known = set.intersection(*values) & set(directions())
     if not metrics and score not in known:
         raise ConfigError(
@@ -156,26 +154,12 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
     )
 
 
-def _check_measurable(arm: PlannedArm, metrics: Sequence[str], data_dir: Path | None) -> None:
-    """Refuse metrics that the runs of an arm, which exist, give nothing to look at for."""
-    folder = RunFolder.open(Path(next(iter(arm.runs.values()))))
-    run = Run.prepare(with_data_dir(folder.config(), data_dir), folder=folder)
+def _check_measurable(name: str, run: Run, metrics: Sequence[str]) -> None:
+    """Refuse metrics that the runs of an arm will give nothing to look at for."""
     try:
         check_metrics(metrics, measurable(run))
     except ConfigError as error:
-        raise ConfigError(f"arm {arm.name}: {error}") from None
-
-
-def _finished(folder: RunFolder) -> ScoreSummary:
-    """The scores that a run ended with; a run that has none is refused."""
-    result = folder.result()
-    if result is None:
-        raise StoreError(
-            f"{folder.path}: is not finished; continue it with: remuda resume {folder.path}"
-        )
-    if result.scores is None:
-        raise ConfigError(f"{folder.path}: has no scores to compare (score.extractor=none?)")
-    return result.scores
+        raise ConfigError(f"arm {name}: {error}") from None
 
 
 def environment() -> dict[str, Any]:
@@ -241,8 +225,9 @@ def _live_score(config: Config, decides: str | None, *, modes: bool) -> str:
     """What runs are scored by after every round: the metric that ranks mixtures, or coverage."""
     if not modes:
         return config.score.metric
-    covers = decides is not None and decides in METRICS["modes"].compared
-    return decides if covers and decides is not None else "modes_covered"
+    if decides is not None and decides in METRICS["modes"].compared:
+        return decides
+    return "modes_covered"
 
 
 def _with_owner_of(score: str, metrics: Sequence[str]) -> list[str]:
@@ -275,8 +260,8 @@ def _within_budget(arm: Arm, run: Run, wish: Wish, pilot: Pilot) -> PlannedArm:
         if wish.budget.is_time:
             first, seconds = _pilot_seconds(arm, config, wish.budget, pilot)
         else:
-            first = seconds = per_round[wish.budget.unit]
-        rounds = rounds_within(wish.budget, first, seconds, arm.name)
+            first = per_round[wish.budget.unit]
+        rounds = rounds_within(wish.budget, first, seconds or first, arm.name)
         # Checked once more: some settings must fit the number of rounds.
         config = Run.prepare(with_rounds(config, rounds), run.dataset).config
     return planned_arm(
@@ -284,7 +269,7 @@ def _within_budget(arm: Arm, run: Run, wish: Wish, pilot: Pilot) -> PlannedArm:
         config,
         images=math.floor(per_round["images"] * config.rounds),
         updates=math.floor(per_round["updates"] * config.rounds),
-        seconds_per_round=seconds if wish.budget is not None and wish.budget.is_time else None,
+        seconds_per_round=seconds,
     )
 
 

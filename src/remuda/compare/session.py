@@ -20,8 +20,6 @@ from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.files import LOCK, is_locked, lock
 
 BUSY = "another process is at work on this comparison; `remuda compare FOLDER` shows how far it is"
-
-
 # What may be in a folder before its plan: pilot runs come first.
 UNPLANNED = (LOCK, "pilots", "log.txt")
 

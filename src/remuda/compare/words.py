@@ -72,6 +72,7 @@ def markdown(result: Result, heading: str, facts: Sequence[str]) -> str:
     """The whole comparison as a page."""
     parts = [f"# {heading}", *(f"- {fact}" for fact in facts), ""]
     parts += [f"**{verdict}**\n" for verdict in verdicts(result)]
+    parts += [f"{line}\n" for line in added_seeds(result)]
     if result.warnings:
         parts += ["Cautions:\n", *(f"- {warning}" for warning in result.warnings), ""]
     return (

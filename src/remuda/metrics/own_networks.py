@@ -7,6 +7,7 @@ to know is the shape of an item; everything else is in their weights.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,11 @@ def _pooled(images: Tensor, most: int) -> Tensor:
     return images if images.shape[2:] == side else functional.adaptive_avg_pool2d(images, side)
 
 
-class OwnNetwork(nn.Module):
+class OwnNetwork(nn.Module, ABC):
     """Items in [-1, 1] to features and logits."""
 
-    def forward(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, items: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class LabelClassifier(OwnNetwork):
