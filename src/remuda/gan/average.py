@@ -30,7 +30,7 @@ class Average:
     def __init__(self, network: nn.Module, half_life: float, ramp: float) -> None:
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
         self.steps = 0
-        self._half_life = half_life
+        self.half_life = half_life
         self._ramp = ramp
         self._followed = network
         own, followed = _split(self.network), _split(network)
@@ -41,7 +41,7 @@ class Average:
     def update(self) -> None:
         """Move towards the network, which has just taken a step."""
         self.steps += 1
-        half_life = min(self._half_life, self._ramp * self.steps)
+        half_life = min(self.half_life, self._ramp * self.steps)
         torch._foreach_lerp_(*self._averaged, -math.expm1(-math.log(2) / half_life))
         if self._copied[0]:
             torch._foreach_copy_(*self._copied)

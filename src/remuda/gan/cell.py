@@ -6,7 +6,6 @@ A method decides *which* networks train and *against whom*; the cell owns *how* 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +22,6 @@ from remuda.gan.devices import Devices
 from remuda.gan.game import Game, Losses, Rivals, RoundPlan, labels_of
 from remuda.gan.learner import Gan, Learner
 from remuda.gan.networks import build_discriminator, build_generator, draw_noise
-from remuda.gan.objectives import Objective, find_objective
 from remuda.gan.parcels import ASSESSMENT, Parcel, parcel_assessment, role_tensors
 from remuda.gan.penalties import clip_weights
 from remuda.metrics import Assessment, Scorer
@@ -53,6 +51,7 @@ class Cell:
     view: Tensor
     scorer: Scorer | None
     state: State
+    founder: int | None = None  # the cell whose first weights it starts with; None: its own
     network: NetworkSettings = field(init=False)  # its own: members of a population may differ
     training: TrainingSettings = field(init=False)
     devices: Devices = field(init=False)
@@ -69,7 +68,8 @@ class Cell:
         self.assess()
 
     def _new_gan(self) -> Gan:
-        streams, shape = Streams(self.config.seed, self.index, 0), self.dataset.shape
+        founder = self.index if self.founder is None else self.founder
+        streams, shape = Streams(self.config.seed, founder, 0), self.dataset.shape
         generator = build_generator(self.network, shape, streams.tensors("init-generator"))
         discriminator = build_discriminator(
             self.network, shape, streams.tensors("init-discriminator")
@@ -220,10 +220,7 @@ class Cell:
         if self.assessment is not None:
             for name, value in self.assessment.tensors().items():
                 tensors[f"{ASSESSMENT}{name}"] = value
-        genes = {
-            role: {"learning_rate": learner.learning_rate, "loss": learner.objective.name}
-            for role, learner in self.gan.roles
-        }
+        genes = {role: learner.genes() for role, learner in self.gan.roles}
         return Parcel(
             self.index, self.round, tensors, {"genes": genes, "memory": self.state.to_json()}
         )
@@ -233,7 +230,7 @@ class Cell:
         guest = Gan(parcel.cell, self.gan.generator.clone(), self.gan.discriminator.clone())
         for role, learner in guest.roles:
             learner.restore(role_tensors(parcel, role))
-            learner.learning_rate, learner.objective = _checked_genes(parcel.meta["genes"][role])
+            learner.take_genes(parcel.meta["genes"][role])
         return guest
 
     def restore(self, parcel: Parcel) -> None:
@@ -242,10 +239,3 @@ class Cell:
         self.round = parcel.round
         self.state = type(self.state).from_json(parcel.meta["memory"])
         self.assessment = parcel_assessment(parcel)
-
-
-def _checked_genes(genes: Mapping[str, Any]) -> tuple[float, Objective]:
-    rate = float(genes["learning_rate"])
-    if not 0 < rate < math.inf:
-        raise ValueError(f"a learning rate of {rate}")
-    return rate, find_objective(str(genes["loss"]))

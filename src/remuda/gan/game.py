@@ -130,7 +130,8 @@ class Game:
         with torch.no_grad():
             fake = self._generate(self._generators[self._draws[batch.number, 0]], batch)
         real, fake = self._augment(batch.real), self._augment(fake)
-        learner, training = self._gan.discriminator, self._plan.training
+        learner = self._gan.discriminator
+        training = learner.settings  # its own: the weight of R1 may be a gene
         real_logits, fake_logits, class_loss = self._discriminate_both(real, fake, batch.labels)
         loss = learner.objective.discriminator_loss(real_logits, fake_logits)
         if class_loss is not None:  # AC-GAN: of real and fake images alike

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ AfterStep = Callable[[nn.Module], None]
 
 
 class Learner:
-    """A network with its optimiser and its genes: the learning rate and the objective.
+    """A network with its optimiser and its genes, which are its own from the first settings on.
 
     One that `averages` also keeps the average of its weights, if the settings ask for one.
     """
@@ -57,6 +59,40 @@ class Learner:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self.optimizer.param_groups[0]["lr"] = value
+
+    @property
+    def r1(self) -> float:
+        """The weight of R1, where this is a discriminator."""
+        return self.settings.r1
+
+    @r1.setter
+    def r1(self, value: float) -> None:
+        self.settings = self.settings.model_copy(update={"r1": value})
+
+    @property
+    def half_life(self) -> float | None:
+        """That of the average, where there is one."""
+        return None if self.average is None else self.average.half_life
+
+    @half_life.setter
+    def half_life(self, value: float) -> None:
+        assert self.average is not None
+        self.average.half_life = value
+        self.settings = self.settings.model_copy(update={"average": value})
+
+    def genes(self) -> dict[str, Any]:
+        """All that evolution may have changed, as parcels hold it."""
+        own = {"learning_rate": self.learning_rate, "loss": self.objective.name, "r1": self.r1}
+        return own if self.average is None else {**own, "average": self.half_life}
+
+    def take_genes(self, genes: Mapping[str, Any]) -> None:
+        """Take over the genes of a parcel; those of earlier versions had only two."""
+        self.learning_rate = _checked("learning_rate", genes["learning_rate"])
+        self.objective = find_objective(str(genes["loss"]))
+        if "r1" in genes:
+            self.r1 = _checked("R1 weight", genes["r1"], least=0.0)
+        if self.average is not None and "average" in genes:
+            self.half_life = _checked("half-life", genes["average"])
 
     def clone(self) -> Learner:
         """An independent copy: weights, buffers, optimiser state, average and genes."""
@@ -142,6 +178,13 @@ def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Op
         return torch.optim.RMSprop(parameters, lr=rate, foreach=True)
     # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
     return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, fused=True)
+
+
+def _checked(what: str, value: Any, least: float | None = None) -> float:
+    number = float(value)
+    if not (0 < number < math.inf or number == least):
+        raise ValueError(f"a {what.replace('_', ' ')} of {number}")
+    return number
 
 
 def _check_moments(kind: str, name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> None:

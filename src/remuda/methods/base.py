@@ -36,6 +36,8 @@ class Genes:
     lr_generator: float
     lr_discriminator: float
     loss: str  # the generator's objective
+    r1: float = 0.0  # the weight of R1 in the discriminator's loss
+    average: float | None = None  # half-life of the generator's average
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,24 @@ class Method(ABC):
 
     def cell(self, index: int, dataset: Dataset, view: Tensor, scorer: Scorer | None) -> Cell:
         """A new cell that trains by this method."""
-        return Cell(index, self.config, dataset, view, scorer, self.state())
+        return Cell(
+            index, self.config, dataset, view, scorer, self._first_state(index), self.founder(index)
+        )
+
+    def founder(self, index: int) -> int:
+        """The cell whose first weights a cell starts with: its own, unless all are to be related."""
+        return index
+
+    def _first_state(self, index: int) -> CellState:
+        founder = str(self.founder(index))
+        own = founder == str(index)
+        return self.state() if own else self.state(lineage=founder, ancestor=founder)
 
     def probe(self, index: int, dataset: Dataset, view: Tensor) -> Cell:
         """A cell to look at parcels with: unscored, and on the CPU, wherever the run trains."""
         here = self.config.model_copy(update={"devices": DeviceSettings()})
-        return Cell(index, here, dataset, view, None, self.state())
+        state, founder = self._first_state(index), self.founder(index)
+        return Cell(index, here, dataset, view, None, state, founder)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse, before anything is written, networks that cannot make or swap such items."""
@@ -183,6 +197,8 @@ class Method(ABC):
                 cell.gan.generator.learning_rate,
                 cell.gan.discriminator.learning_rate,
                 cell.gan.generator.objective.name,
+                cell.gan.discriminator.r1,
+                cell.gan.generator.half_life,
             ),
             score=found.score if found else None,
             # The samples of a single label show a single class, which is not a collapse.

@@ -26,6 +26,12 @@ def lineage(parcel: Parcel) -> str:
     return str(parcel.cell if found is None else found)
 
 
+def ancestor(parcel: Parcel) -> str:
+    """The cell that began a parcel's generator: as `lineage` is of its discriminator."""
+    found = read_state(parcel, CellState).ancestor
+    return str(parcel.cell if found is None else found)
+
+
 def lineages_met(parcel: Parcel) -> frozenset[str]:
     """The discriminators that a parcel's generator has trained against, by their lineages."""
     met = read_state(parcel, CellState).met

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -37,6 +37,8 @@ class CellState:
     # The lineages of the discriminators that the generator trained against.
     met: list[str] | None = None
     label: Label | None = None
+    # The cell that the generator's weights come from, where it is not the cell's own number.
+    ancestor: str | None = field(default=None, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, copied."""
