@@ -18,7 +18,7 @@ from remuda.config import Config
 from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
 from remuda.methods import build_method, lineage, lineages_met
-from remuda.methods.gap import matching
+from remuda.methods.matching import matching
 from remuda.runs.prepare import Run
 from remuda.streams import choice_stream
 from tests.tiny import DCGAN, MLP, Population, gan_tensors, same, tiny_config, tiny_dataset

@@ -10,6 +10,7 @@ from remuda.config.load import (
     validate,
 )
 from remuda.config.methods import (
+    AveragingSettings,
     CellularSettings,
     ClassParallelSettings,
     GapSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "METRICS",
     "OBJECTIVES",
     "PENALTIES",
+    "AveragingSettings",
     "CellularSettings",
     "ClassDcganSettings",
     "ClassParallelSettings",

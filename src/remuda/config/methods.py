@@ -189,6 +189,32 @@ class GapSettings(InnerMethodSettings):
         return wanted
 
 
+class AveragingSettings(MethodSettings):
+    """GANs with a common start that train apart and average their weights."""
+
+    name: Literal["averaging"] = Field(
+        "averaging", description="GANs of one origin that train apart and average their weights"
+    )
+    peers: Literal["all", "neighbours", "partner"] = Field(
+        "all",
+        description="whom a cell averages its weights with: all cells, its neighbours on the grid, "
+        "or another partner each time (gossip)",
+    )
+    every: int = Field(1, ge=1, description="rounds between averagings")
+    moments: Literal["averaged", "kept"] = Field(
+        "averaged", description="whether the optimiser's moments are averaged too, or stay"
+    )
+
+    def check(self, plan: RunPlan) -> None:
+        for number, network in enumerate(plan.networks):
+            if network != plan.networks[0]:
+                raise ValueError(
+                    f"members[{number}]: its networks differ from those of members[0], and under "
+                    "method=averaging cells average their weights; allowed: equal networks, or "
+                    "method=gap"
+                )
+
+
 class ClassParallelSettings(MethodSettings):
     """One GAN per label."""
 

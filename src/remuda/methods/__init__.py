@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from remuda.config import Config
 from remuda.data import Dataset
+from remuda.methods.averaging import Averaging, mean_tensors
 from remuda.methods.base import METHODS, Genes, Method, Mixture, RoundReport, build_method
 from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
-from remuda.methods.lineage import all_met, lineage, lineages_met, linked_cells
+from remuda.methods.lineage import all_met, ancestor, lineage, lineages_met, linked_cells
 from remuda.methods.state import CellState, read_state
 
 METHODS |= {
+    "averaging": Averaging,
     "cellular": Cellular,
     "class_parallel": ClassParallel,
     "gap": Gap,
@@ -33,10 +35,12 @@ __all__ = [
     "Mixture",
     "RoundReport",
     "all_met",
+    "ancestor",
     "build_method",
     "lineage",
     "lineages_met",
     "linked_cells",
+    "mean_tensors",
     "read_state",
     "resolved",
 ]

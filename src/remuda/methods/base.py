@@ -64,8 +64,9 @@ class Mixture:
     """Which cells' generators make the ensemble, with which weights."""
 
     weights: Mapping[int, float]
-    score: MixtureScore | None  # None where nothing is scored
+    score: MixtureScore | None  # None where nothing is scored, or not from assessments alone
     reason: str
+    merged: bool = False  # into one generator with the weighted mean of their weights
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Method(ABC):
         )
 
     def founder(self, index: int) -> int:
-        """The cell whose first weights a cell starts with: its own, unless all are to be related."""
+        """The cell whose first weights a cell starts with: itself, unless all are related."""
         return index
 
     def _first_state(self, index: int) -> CellState:
@@ -134,6 +135,9 @@ class Method(ABC):
         """Refuse, before anything is written, networks that cannot make or swap such items."""
         for cell in range(max(1, len(self.config.members))):
             check_shape(self.config.network_of(cell), shape)
+
+    def check_start(self, parcels: Mapping[int, Parcel]) -> None:  # noqa: B027 - most have none
+        """Refuse GANs of earlier runs that the method cannot start from."""
 
     def label_shares(self, dataset: Dataset) -> list[float]:
         """How often each label is drawn, up to a factor: as often as in the data."""

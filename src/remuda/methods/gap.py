@@ -18,7 +18,6 @@ met (see `metrics/gam.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -35,9 +34,10 @@ from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods.base import Details, Match, Method, Mixture
 from remuda.methods.independent import best_or_all
 from remuda.methods.lineage import lineage, lineages_met
+from remuda.methods.matching import matching
 from remuda.methods.state import CellState
 from remuda.metrics import Scorer
-from remuda.streams import choice_stream, stream_key
+from remuda.streams import stream_key
 
 
 class Gap(Method):
@@ -134,16 +134,6 @@ class GapAmongReplicas(Gap):
         seed = stream_key(self.config.seed, label, 0, "matching-of-a-label")
         partner = matching(seed, round, self.config.cells // self._labels)[replica]
         return () if partner is None else (partner * self._labels + label,)
-
-
-@lru_cache(maxsize=8)
-def matching(seed: int, round: int, members: int) -> tuple[int | None, ...]:
-    """Each member's partner in a round: a random perfect matching, one left over if odd."""
-    order = choice_stream(seed, 0, round, "matching").permutation(members).tolist()
-    partners: list[int | None] = [None] * members
-    for first, second in zip(order[::2], order[1::2], strict=False):
-        partners[first], partners[second] = second, first
-    return tuple(partners)
 
 
 def adopted(own: Learner, tensors: Mapping[str, Any], *, moves: bool) -> Learner:

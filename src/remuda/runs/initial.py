@@ -16,7 +16,7 @@ from remuda.config import NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.gan.average import Average, average_tensors
 from remuda.gan.parcels import Parcel, network_weights, role_tensors
-from remuda.methods import CellState, all_met, build_method, lineage
+from remuda.methods import CellState, all_met, ancestor, build_method, lineage
 from remuda.runs.ensemble import CONFIG_FILE, load_ensemble
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder, initial_file
@@ -32,6 +32,7 @@ class Start:
     average: Mapping[str, Tensor]  # as a learner's tensors; empty where there is none
     discriminator: Mapping[str, Tensor] | None
     lineage: str | None
+    ancestor: str
     met: tuple[str, ...]
 
 
@@ -46,7 +47,9 @@ def initial_parcels(run: Run) -> dict[str, Parcel]:
             f"init_from: {len(starts)} GANs ({found}) for {run.config.cells} cells; allowed: as "
             f"many as cells, for example grid=1x{len(starts)}, or RUN:CELL for one of a run"
         )
-    return {initial_file(number): _begun(run, number, start) for number, start in enumerate(starts)}
+    parcels = {number: _begun(run, number, start) for number, start in enumerate(starts)}
+    run.method.check_start(parcels)
+    return {initial_file(number): parcel for number, parcel in parcels.items()}
 
 
 def _starts(source: str) -> Iterator[Start]:
@@ -104,6 +107,7 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
             _qualified(name, lineage(parcel)),
+            _qualified(name, ancestor(parcel)),
             tuple(sorted(_qualified(name, one) for one in met[cell])),
         )
 
@@ -127,6 +131,7 @@ def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator
             {},
             None,
             None,
+            _qualified(name, str(member.cell)),
             tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
         )
 
@@ -152,6 +157,7 @@ def _begun(run: Run, number: int, start: Start) -> Parcel:
         )
     _load(start.where, cell.gan.generator.network, start.generator)
     _begin_average(start, cell.gan.generator.average)
+    cell.state.ancestor = start.ancestor
     if start.discriminator is not None:
         _load(start.where, cell.gan.discriminator.network, start.discriminator)
         cell.state.lineage = start.lineage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,15 @@ import numpy as np
 
 from remuda.files import VERSION, write_atomically
 from remuda.gan.parcels import ASSESSMENT, AVERAGE, GENERATOR, Parcel, strip_prefix
-from remuda.methods import CellState, Mixture, lineages_met, linked_cells, read_state
+from remuda.methods import (
+    CellState,
+    Mixture,
+    lineages_met,
+    linked_cells,
+    mean_tensors,
+    read_state,
+)
+from remuda.metrics import MixtureScore
 from remuda.runs.costs import Costs, acceptance_rate, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
 from remuda.runs.pictures import sheet
@@ -61,8 +69,18 @@ class Outcome:
         return linked_cells(self._run.method, self._config.cells, self._config.rounds)
 
     def reduce(self, round: int) -> Mixture:
-        """The best mixture after a round; it needs only the assessments of the cells."""
-        return self._run.method.ensemble(self._parcels(round, ASSESSMENT), self._run.scorer)
+        """The best mixture after a round; mostly it needs only the assessments of the cells."""
+        parcels = self._parcels(round, ASSESSMENT)
+        mixture = self._run.method.ensemble(parcels, self._run.scorer)
+        return replace(mixture, score=self._merged_score(mixture, round))
+
+    def _merged_score(self, mixture: Mixture, round: int) -> MixtureScore | None:
+        """Averaged weights are another generator than any cell's: it is scored by its samples."""
+        scorer = self._run.scorer
+        if not mixture.merged or scorer is None:
+            return mixture.score
+        samples = self._ensemble(mixture, round).draw(self._config.score.samples, round)
+        return scorer.mixture([scorer.assess(samples)], [1.0])
 
     def coverage(self, round: int, mixture: Mixture) -> dict[str, float] | None:
         """How the mixture covers known modes, where there are any: the live score of points."""
@@ -98,21 +116,21 @@ class Outcome:
         members, dataset = sorted(mixture.weights), self._run.dataset
         average = self._config.training.average
         part = GENERATOR if average is None else AVERAGE
-        parcels = self._parcels(round, part, members)
+        found = tuple(
+            Member(
+                parcel.cell,
+                mixture.weights[parcel.cell],
+                strip_prefix(part, parcel.tensors),
+                self._config.network_of(parcel.cell),
+                _label(parcel),
+                self._met(parcel),
+            )
+            for parcel in self._parcels(round, part, members).values()
+        )
         return Ensemble(
             self._config.network,
             dataset.shape,
-            tuple(
-                Member(
-                    parcel.cell,
-                    mixture.weights[parcel.cell],
-                    strip_prefix(part, parcel.tensors),
-                    self._config.network_of(parcel.cell),
-                    _label(parcel),
-                    self._met(parcel),
-                )
-                for parcel in parcels.values()
-            ),
+            _merged(found) if mixture.merged else found,
             dataset.scaling,
             {
                 "run": self._config.name,
@@ -164,6 +182,7 @@ class Outcome:
                 "seconds": round(seconds, 3),
                 "mixture": dict(mixture.weights),
                 "chosen": mixture.reason,
+                "merged": mixture.merged,
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
                 **costs.to_json(),
@@ -172,6 +191,13 @@ class Outcome:
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
         return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)
+
+
+def _merged(members: Sequence[Member]) -> tuple[Member]:
+    """One generator with the weighted mean of the members' weights."""
+    state = mean_tensors([one.state for one in members], [one.weight for one in members])
+    met = sorted({name for one in members for name in one.met})
+    return (replace(members[0], weight=1.0, state=state, met=tuple(met)),)
 
 
 def _label(parcel: Parcel) -> int | None:
