@@ -22,7 +22,13 @@ def class_parallel(**values: Any) -> dict[str, Any]:
 
 
 def test_the_methods_are_listed_in_the_order_they_are_defined() -> None:
-    assert MethodSettings.names() == ["cellular", "independent", "gap", "class_parallel"]
+    assert MethodSettings.names() == [
+        "cellular",
+        "independent",
+        "gap",
+        "averaging",
+        "class_parallel",
+    ]
 
 
 @pytest.mark.parametrize(

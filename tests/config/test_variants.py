@@ -209,7 +209,7 @@ def test_what_is_not_a_section_is_told_what_one_looks_like(value: Any) -> None:
     if value is None:
         assert refusal({"method": value}) == (
             "method=null: not allowed; allowed: a section with name: cellular, independent, gap, "
-            "class_parallel"
+            "averaging, class_parallel"
         )
 
 

@@ -195,6 +195,12 @@ def _print_result(result: Result) -> None:
     if result.acceptance:
         shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
         print(f"offspring kept  {shares}")
+    if result.evolved_genes:
+        words = " ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in result.evolved_genes.items()
+        )
+        print(f"winning genes   {words}")
     print()
     for line in costs_lines(result.costs, shutil.get_terminal_size().columns):
         print(line)

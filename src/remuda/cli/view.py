@@ -127,7 +127,8 @@ class PlainView(View):
         discriminator = sum(report.losses.discriminator for report in self._complete) / count
         score = f"{self.metric} {mixture.score.value:8.2f}  " if mixture.score else ""
         self._print_progress(
-            f"round {round:>4}/{self.rounds}  {score}loss G {generator:6.3f} D {discriminator:6.3f}"
+            f"round {round:>4}/{self.rounds}  {score}{founders(mixture)}"
+            f"loss G {generator:6.3f} D {discriminator:6.3f}"
             f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
         )
 
@@ -269,6 +270,14 @@ _COLUMNS = (
     _Column("", lambda report: _number(report.score, 1)),
     _Column("classes", lambda report: _number(report.classes, 0), _WIDE),
 )
+
+
+def founders(mixture: Mixture) -> str:
+    """How many of the first generators and discriminators have descendants, where some are lost."""
+    found = mixture.diversity
+    if found is None or found.spread is None or mixture.merged:
+        return ""
+    return f"founders G {found.generators} D {found.discriminators}  "
 
 
 def make_view(console: Console, plain: bool = False) -> View:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from remuda.config.base import Variant
+from remuda.config.base import Settings, Variant
 from remuda.config.data import DataSettings
 from remuda.config.grid import GridSettings
 from remuda.config.networks import NetworkSettings
@@ -53,6 +53,38 @@ class InnerMethodSettings(MethodSettings):
         """Refuse, with a ValueError, what the method cannot do with this many replicas."""
 
 
+GeneRange = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+
+
+class GeneSettings(Settings):
+    """Ranges of genes; a gene without a range is the same in all cells at the start."""
+
+    learning_rate: GeneRange | None = Field(
+        None, description="learning rates, e.g. [1e-4, 1e-2]; null: training.learning_rate"
+    )
+    r1: GeneRange | None = Field(
+        None, description="weight of R1, e.g. [0.01, 10]; null: training.r1"
+    )
+    average: GeneRange | None = Field(
+        None, description="half-life of the average, e.g. [50, 2000]; null: training.average"
+    )
+    step: float = Field(
+        0.4, ge=0, description="standard deviation of a mutation, in the logarithm of a gene"
+    )
+
+    @field_validator("learning_rate", "r1", "average")
+    @classmethod
+    def _in_order(cls, value: GeneRange | None) -> GeneRange | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError("the lower end comes first; for example [1e-4, 1e-2]")
+        return value
+
+    @property
+    def drawn(self) -> bool:
+        """Whether any gene has a range."""
+        return any(one is not None for one in (self.learning_rate, self.r1, self.average))
+
+
 class CellularSettings(InnerMethodSettings):
     """Cellular coevolution: Lipizzaner, and Mustangs' loss gene."""
 
@@ -63,8 +95,27 @@ class CellularSettings(InnerMethodSettings):
     selection: bool = Field(
         True, description="false: a cell always trains, and keeps, its own networks"
     )
+    exchange: Literal["loss", "score", "average"] = Field(
+        "loss",
+        description="what a cell takes from its neighbours: loss (tournaments by the loss on a "
+        "batch, either network for itself: the articles), score (the whole GAN of a neighbour that "
+        "scores better beyond doubt), average (the mean of all their weights, with a common start)",
+    )
+    select_every: int = Field(1, ge=1, description="rounds between looking at the neighbours")
+    margin: float = Field(
+        1.0,
+        ge=0,
+        description="exchange score: by how many standard errors a neighbour must be better",
+    )
+    most_relatives: int | None = Field(
+        None,
+        ge=1,
+        description="exchange score: no take-over by a founder with that many descendants in the "
+        "neighbourhood already; null: no limit",
+    )
+    genes: GeneSettings = Field(default_factory=GeneSettings)
     opponents: Literal["subpopulation", "partner"] = Field(
-        "subpopulation",
+        "partner",
         description="who a clone plays in each batch: any member of the sub-population (with the "
         "other clone in the cell's own place), or only the other clone",
     )
@@ -73,6 +124,9 @@ class CellularSettings(InnerMethodSettings):
     )
     fitness: Literal["mean", "worst", "best"] = Field(
         "mean", description="how fitness is taken over the opponents; lower is fitter"
+    )
+    fitness_batches: int = Field(
+        1, ge=1, description="exchange loss: batches of items that fitness is the loss on"
     )
     fitness_loss: Objective | None = Field(
         None, description="the loss that fitness is compared under; null is training.objective"
@@ -98,7 +152,15 @@ class CellularSettings(InnerMethodSettings):
         0.01, ge=0, description="standard deviation of the mixture-weight mutation; 0 turns it off"
     )
 
+    ensemble: Literal["neighbourhood", "best", "uniform", "average"] = Field(
+        "neighbourhood",
+        description="neighbourhood: the best neighbourhood's mixture (the articles); best: the "
+        "best-scoring GAN; uniform: all with equal weights; average: one generator with the mean "
+        "weights of the largest family",
+    )
+
     def check(self, plan: RunPlan) -> None:
+        self._check_exchange(plan.training)
         self._check_tournament(plan.grid)
         self._check_losses(plan.training)
         for number, network in enumerate(plan.networks):
@@ -110,6 +172,12 @@ class CellularSettings(InnerMethodSettings):
                 )
 
     def check_replicas(self, plan: RunPlan, replicas: int) -> None:
+        self._check_exchange(plan.training, "method.within")
+        if self.exchange == "average":
+            raise ValueError(
+                "method.within.exchange=average: replicas do not have a common start; allowed: "
+                "loss, score"
+            )
         self._check_losses(plan.training, "method.within")
         if self.tournament_size > replicas:
             raise ValueError(
@@ -117,8 +185,25 @@ class CellularSettings(InnerMethodSettings):
                 f"method.replicas={replicas}; allowed: 1 to {replicas}"
             )
 
+    def _check_exchange(self, training: TrainingSettings, section: str = "method") -> None:
+        if self.exchange != "loss" and self.opponents == "subpopulation":
+            raise ValueError(
+                f"{section}.opponents=subpopulation does not go with {section}.exchange="
+                f"{self.exchange}, which keeps the pairs that train; allowed: partner"
+            )
+        if self.genes.average is not None and training.average is None:
+            raise ValueError(
+                f"{section}.genes.average={list(self.genes.average)} needs an averaged generator; "
+                "allowed: training.average of a half-life in batches, or null"
+            )
+        if self.genes.r1 is not None and OBJECTIVES[training.objective].uses_gamma:
+            raise ValueError(
+                f"{section}.genes.r1={list(self.genes.r1)}: training.objective="
+                f"{training.objective} has R1 already, weighted by gamma; allowed: null"
+            )
+
     def _check_tournament(self, settings: GridSettings) -> None:
-        if not (self.selection and self.communication):
+        if not (self.selection and self.communication and self.exchange == "loss"):
             return
         for grid in settings.build().grids:
             smallest = min(len(grid.subpopulation(cell)) for cell in range(grid.cells))

@@ -149,16 +149,16 @@ class Cell:
 
     # -------------------------------------------------------------------------- evaluation
 
-    def real_batch(self, purpose: str) -> tuple[Tensor, Tensor | None]:
-        """One batch of this cell's data with its labels, for evaluation rather than training."""
-        chosen = self.streams.choices(purpose).choice(
-            len(self.view), self.batch_size, replace=False
-        )
+    def real_batch(self, purpose: str, batches: int = 1) -> tuple[Tensor, Tensor | None]:
+        """As many of this cell's items as in a few batches, with labels, for evaluation."""
+        count = min(len(self.view), batches * self.batch_size)
+        chosen = self.streams.choices(purpose).choice(len(self.view), count, replace=False)
         picked = self.view[torch.from_numpy(chosen)]
         return self.dataset.items[picked], labels_of(self.network, self.dataset, picked)
 
-    def noise_batch(self, purpose: str) -> Tensor:
-        return draw_noise(self.network, self.batch_size, self.streams.tensors(purpose))
+    def noise_batch(self, purpose: str, count: int | None = None) -> Tensor:
+        count = self.batch_size if count is None else count
+        return draw_noise(self.network, count, self.streams.tensors(purpose))
 
     def images(self, count: int, purpose: str) -> Tensor:
         """Samples of the centre's generator in this round; of its average, if it has one."""

@@ -10,7 +10,7 @@ from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
-from remuda.methods.lineage import all_met, ancestor, lineage, lineages_met, linked_cells
+from remuda.methods.lineage import all_met, ancestor, diversity, lineage, lineages_met, linked_cells
 from remuda.methods.state import CellState, read_state
 
 METHODS |= {
@@ -37,6 +37,7 @@ __all__ = [
     "all_met",
     "ancestor",
     "build_method",
+    "diversity",
     "lineage",
     "lineages_met",
     "linked_cells",

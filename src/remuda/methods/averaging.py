@@ -21,14 +21,12 @@ from torch import Tensor
 
 from remuda.clock import Clock
 from remuda.config import AveragingSettings
-from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Gan, Learner
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods.base import Match, Method, Mixture
-from remuda.methods.lineage import ancestor, lineage
+from remuda.methods.lineage import cell_origin, check_common_origin, origin
 from remuda.methods.matching import matching
-from remuda.methods.state import CellState
 from remuda.metrics import Scorer
 
 
@@ -52,14 +50,7 @@ class Averaging(Method):
         return tuple(other for other in range(self.config.cells) if other != cell)
 
     def check_start(self, parcels: Mapping[int, Parcel]) -> None:
-        origins = {cell: origin(parcel) for cell, parcel in parcels.items()}
-        strangers = [cell for cell in origins if origins[cell] != origins[min(origins)]]
-        if strangers:
-            raise ConfigError(
-                f"init_from: cells {min(origins)} and {strangers[0]} start from GANs without a "
-                "common origin, and method=averaging would destroy both; allowed: GANs of one run "
-                "of method=averaging, or one GAN for all cells"
-            )
+        check_common_origin(parcels, "method=averaging")
 
     def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Match:
         """Steps 1 and 2."""
@@ -74,17 +65,9 @@ class Averaging(Method):
         return Mixture(equal, None, "the average of all cells' weights", merged=True)
 
 
-def origin(parcel: Parcel) -> tuple[str, str]:
-    """The first weights that a parcel's two networks come from."""
-    return ancestor(parcel), lineage(parcel)
-
-
 def relatives(cell: Cell, parcels: Sequence[Parcel]) -> list[Parcel]:
     """Those of the parcels whose networks come from the same first weights as the cell's."""
-    assert isinstance(cell.state, CellState)
-    own = str(cell.index)
-    mine = cell.state.ancestor or own, cell.state.lineage or own
-    return [parcel for parcel in parcels if origin(parcel) == mine]
+    return [parcel for parcel in parcels if origin(parcel) == cell_origin(cell)]
 
 
 def averaged(cell: Cell, parcels: Sequence[Parcel], *, moments: bool) -> Gan:

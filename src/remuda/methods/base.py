@@ -60,6 +60,15 @@ class RoundReport:
 
 
 @dataclass(frozen=True)
+class Diversity:
+    """How much is left of what the cells began with, and how far apart they are."""
+
+    generators: int  # founders with descendants
+    discriminators: int
+    spread: float | None  # mean Fréchet distance of a cell's samples from those of all
+
+
+@dataclass(frozen=True)
 class Mixture:
     """Which cells' generators make the ensemble, with which weights."""
 
@@ -67,6 +76,7 @@ class Mixture:
     score: MixtureScore | None  # None where nothing is scored, or not from assessments alone
     reason: str
     merged: bool = False  # into one generator with the weighted mean of their weights
+    diversity: Diversity | None = None  # of the whole population, once it is known
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,10 @@ class Method(ABC):
     # Whether a round needs its peers' parcels of exactly the round before, whatever the exchange:
     # who takes a network must be the one whose own is taken.
     exact_peers: bool = False
+    # Whether the genes of cells change, so that those of the winner are worth knowing.
+    evolves_genes: bool = False
+    # Whether it can do nothing without scores.
+    needs_scores: bool = False
     # Whether cells remember the discriminators that their generators met. Where they do not, all
     # cells that are linked at all count as having met.
     remembers_met: ClassVar[bool] = False

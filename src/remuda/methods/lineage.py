@@ -7,10 +7,14 @@ lineages it trained against.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from remuda.gan.parcels import Parcel
-from remuda.methods.base import Method
+from remuda.errors import ConfigError
+from remuda.gan.cell import Cell
+from remuda.gan.parcels import Parcel, parcel_assessment
+from remuda.methods.base import Diversity, Method
 from remuda.methods.state import CellState, read_state
+from remuda.metrics import spread
 
 # Peers come from the grid, which changes at known rounds, or from random matchings, which have
 # connected everything they can by then.
@@ -30,6 +34,49 @@ def ancestor(parcel: Parcel) -> str:
     """The cell that began a parcel's generator: as `lineage` is of its discriminator."""
     found = read_state(parcel, CellState).ancestor
     return str(parcel.cell if found is None else found)
+
+
+class Origin(NamedTuple):
+    """The cells whose first weights a GAN's generator and discriminator come from."""
+
+    ancestor: str
+    lineage: str
+
+
+def origin(parcel: Parcel) -> Origin:
+    return Origin(ancestor(parcel), lineage(parcel))
+
+
+def cell_origin(cell: Cell) -> Origin:
+    """Where the GAN of a cell comes from, which its next parcel will say."""
+    assert isinstance(cell.state, CellState)
+    own = str(cell.index)
+    return Origin(cell.state.ancestor or own, cell.state.lineage or own)
+
+
+def check_common_origin(parcels: Mapping[int, Parcel], why: str) -> None:
+    """Refuse cells that start from GANs of different origins where their weights are averaged."""
+    origins = {cell: origin(parcel) for cell, parcel in parcels.items()}
+    first = min(origins)
+    for cell, found in origins.items():
+        if found != origins[first]:
+            raise ConfigError(
+                f"init_from: cells {first} and {cell} start from GANs without a common origin, and "
+                f"with {why} both would be destroyed; allowed: GANs of one run with averaging, or "
+                "one GAN for all cells"
+            )
+
+
+def diversity(parcels: Mapping[int, Parcel]) -> Diversity:
+    """Founders left in either role, and how far the cells' samples are from those of all."""
+    found = [origin(parcel) for parcel in parcels.values()]
+    assessed = [parcel_assessment(parcel) for parcel in parcels.values()]
+    parts = [part.statistics for part in assessed if part is not None]
+    return Diversity(
+        len({one.ancestor for one in found}),
+        len({one.lineage for one in found}),
+        spread(parts) if len(parts) == len(found) > 1 else None,
+    )
 
 
 def lineages_met(parcel: Parcel) -> frozenset[str]:

@@ -19,7 +19,7 @@ from remuda.metrics.extractors import (
 )
 from remuda.metrics.frechet import fid, fid_logits, frechet_distance
 from remuda.metrics.inception_score import inception_score, inception_score_splits
-from remuda.metrics.jackknife import GroupedStatistics
+from remuda.metrics.jackknife import GroupedStatistics, spread
 from remuda.metrics.label_training import RECIPE, Say, train_on_labels, trainable
 from remuda.metrics.metric import (
     Comparison,
@@ -105,6 +105,7 @@ __all__ = [
     "reference_indices",
     "score_of",
     "some_of",
+    "spread",
     "train_on_labels",
     "trainable",
     "tvd",

@@ -10,6 +10,7 @@ what FID∞ (Chong and Forsyth 2020) extrapolates, here for any metric and any w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from remuda.metrics.extractors import Features
+from remuda.metrics.frechet import fid
 from remuda.metrics.statistics import EXPECTATIONS, SampleStatistics
 
 # More groups cost more and hardly help: with 10 the deviation of a corrected FID is 5 % less, and
@@ -45,6 +47,15 @@ class Resamples:
         total = self.whole.count
         rest = sum(part.count / total * score(part) for part in self.without)
         return len(self.without) * value - rest
+
+    def standard_error(self, score: Callable[[SampleStatistics], float]) -> float:
+        """The jackknife's estimate, sqrt((K−1)/K Σ (T(without k) − their mean)²); NaN without."""
+        if not self.without:
+            return math.nan
+        values = [score(part) for part in self.without]
+        mean = sum(values) / len(values)
+        squares = sum((value - mean) ** 2 for value in values)
+        return math.sqrt((len(values) - 1) / len(values) * squares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,3 +155,20 @@ class GroupedStatistics:
                     f"{(groups, *size)}"
                 )
         return cls(tuple(counts), {name: tensors[name] for name in EXPECTATIONS})
+
+
+MOST_SPREAD = 50  # generators whose distances are computed: some stand for all
+
+
+def spread(parts: Sequence[GroupedStatistics]) -> float:
+    """How far generators are apart: the mean Fréchet distance from the mixture of all of them.
+
+    Corrected for the number of samples, as scores are, so that equal generators have about 0.
+    """
+    some = parts[:: -(-len(parts) // MOST_SPREAD)]
+    everything = GroupedStatistics.mixture(some, [1 / len(some)] * len(some)).whole
+    distances = [
+        GroupedStatistics.mixture([part], [1.0]).corrected(lambda own: fid(everything, own))
+        for part in some
+    ]
+    return sum(distances) / len(distances)

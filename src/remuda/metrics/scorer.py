@@ -76,6 +76,11 @@ class Scorer:
         """
         return self._score([part.statistics for part in parts], weights)
 
+    def standard_error(self, part: Assessment) -> float:
+        """How far the score of one generator would scatter with other samples; NaN if unknown."""
+        resamples = GroupedStatistics.mixture([part.statistics], [1.0])
+        return resamples.standard_error(partial(score_of, self.metric, self.real))
+
     def _score(self, parts: Sequence[GroupedStatistics], weights: Sequence[float]) -> MixtureScore:
         resamples = GroupedStatistics.mixture(parts, weights)
         value = resamples.corrected(partial(score_of, self.metric, self.real))

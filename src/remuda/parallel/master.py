@@ -252,6 +252,8 @@ class Master:
                     "round": round,
                     "score": mixture.score.value if mixture.score else None,
                     "mixture": dict(mixture.weights),
+                    "merged": mixture.merged,
+                    "diversity": mixture.diversity and dataclasses.asdict(mixture.diversity),
                     "coverage": self._outcome.coverage(round, mixture),
                     "seconds": seconds,
                 }

@@ -1,4 +1,4 @@
-"""What the rounds of a run cost and how often they paid, computed from its events."""
+"""What the rounds of a run cost, how often they paid, and with which genes: from its events."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ def acceptance_rate(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         for role, centre in event.get("centre", {}).items():
             outcomes.setdefault(role, []).append(centre["from"] == "offspring")
     return {role: sum(kept) / len(kept) for role, kept in outcomes.items()}
+
+
+# The settings that a cell's genes are, as events name them.
+GENE_SETTINGS = {
+    "lr_generator": "training.learning_rate",
+    "lr_discriminator": "training.discriminator_learning_rate",
+    "loss": "training.objective",
+    "r1": "training.r1",
+    "average": "training.average",
+}
+
+
+def genes_of(cell: int, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The genes that a cell ended with, as settings to use again."""
+    last: Mapping[str, Any] = {}
+    for event in events:
+        if event.get("event") == "round" and event.get("cell") == cell:
+            last = event
+    return {
+        setting: last[name] for name, setting in GENE_SETTINGS.items() if last.get(name) is not None
+    }
 
 
 @dataclass(frozen=True)

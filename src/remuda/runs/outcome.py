@@ -16,13 +16,14 @@ from remuda.gan.parcels import ASSESSMENT, AVERAGE, GENERATOR, Parcel, strip_pre
 from remuda.methods import (
     CellState,
     Mixture,
+    diversity,
     lineages_met,
     linked_cells,
     mean_tensors,
     read_state,
 )
 from remuda.metrics import MixtureScore
-from remuda.runs.costs import Costs, acceptance_rate, sum_costs
+from remuda.runs.costs import Costs, acceptance_rate, genes_of, sum_costs
 from remuda.runs.ensemble import Ensemble, Member
 from remuda.runs.pictures import sheet
 from remuda.runs.prepare import Run
@@ -45,6 +46,8 @@ class Result:
     acceptance: Mapping[str, float]  # share of offspring that became their cell's centre
     seconds: float
     costs: Costs
+    genes: Mapping[str, Any]  # of the cell with the largest share, as settings
+    evolved_genes: Mapping[str, Any]  # the same, where cells had different ones
 
 
 class Parcels(Protocol):
@@ -72,7 +75,8 @@ class Outcome:
         """The best mixture after a round; mostly it needs only the assessments of the cells."""
         parcels = self._parcels(round, ASSESSMENT)
         mixture = self._run.method.ensemble(parcels, self._run.scorer)
-        return replace(mixture, score=self._merged_score(mixture, round))
+        score = self._merged_score(mixture, round)
+        return replace(mixture, score=score, diversity=diversity(parcels))
 
     def _merged_score(self, mixture: Mixture, round: int) -> MixtureScore | None:
         """Averaged weights are another generator than any cell's: it is scored by its samples."""
@@ -172,6 +176,9 @@ class Outcome:
             for event in self._folder.iter_events()
             if event["event"] == "population"
         )
+        winner = max(mixture.weights, key=lambda cell: (mixture.weights[cell], -cell))
+        genes = genes_of(winner, self._folder.iter_events())
+        evolved = genes if self._run.method.evolves_genes else {}
         target = self._folder.ensemble_path
         ensemble.save(target)
         picture = target / "samples.png"
@@ -183,6 +190,7 @@ class Outcome:
                 "mixture": dict(mixture.weights),
                 "chosen": mixture.reason,
                 "merged": mixture.merged,
+                "genes": {"cell": winner, **genes},
                 "acceptance": acceptance,
                 "scores": scores.to_json() if scores else None,
                 **costs.to_json(),
@@ -190,7 +198,9 @@ class Outcome:
             }
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
-        return Result(self._folder.path, picture, ensemble, scores, acceptance, seconds, costs)
+        return Result(
+            self._folder.path, picture, ensemble, scores, acceptance, seconds, costs, genes, evolved
+        )
 
 
 def _merged(members: Sequence[Member]) -> tuple[Member]:

@@ -70,6 +70,11 @@ class Run:
             check_ranking(config, extractor)
             chosen, _ = reference_indices(_reference_views(config, dataset, views), real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
+        elif method.needs_scores:
+            raise ConfigError(
+                f"method.exchange=score: nothing scores {dataset.name} (score.extractor="
+                f"{config.score.extractor}); allowed: another extractor, or method.exchange=loss"
+            )
         return cls(config, dataset, method, scorer, views, extractor)
 
     @property
