@@ -31,6 +31,7 @@ from remuda.runs.prepare import Run
 _WIDE = 110  # columns of a terminal that fits the whole table
 _MAX_LISTED_WORKERS = 5
 _LONG = 10.0  # seconds of scoring that are announced in a log too
+_SHORT_SECONDS = 5.0  # between two lines about rounds that are not scored
 _SIGN_OF_LIFE_SECONDS = 30.0  # between two lines of a plain view
 
 
@@ -44,6 +45,7 @@ class View(Observer):
         self.rounds = 0
         self.metric = ""
         self.unit = "images"
+        self.scores_some = False  # of the rounds
         self._alarmed: set[tuple[int, str]] = set()
         self._recent: deque[float] = deque(maxlen=5)  # seconds of the last rounds
         self._reported: dict[int, dict[int, RoundReport]] = {}  # by round and cell
@@ -63,6 +65,7 @@ class View(Observer):
         self.path, self.round, self.rounds = path, round, run.config.rounds
         self.metric = METRICS[run.config.score.metric].title
         self.unit = run.unit
+        self.scores_some = run.scorer is not None and run.config.score.every > 1
         self._print(describe(run))
         if run.scorer is not None:
             samples, real = run.config.score.samples, run.scorer.real.count
@@ -122,6 +125,9 @@ class PlainView(View):
 
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         super().completed(round, mixture, seconds)
+        # Short rounds between two scores do not need a line each.
+        if mixture.score is None and self.scores_some and self._is_recent():
+            return
         count = len(self._complete)
         generator = sum(report.losses.generator for report in self._complete) / count
         discriminator = sum(report.losses.discriminator for report in self._complete) / count
@@ -131,6 +137,9 @@ class PlainView(View):
             f"loss G {generator:6.3f} D {discriminator:6.3f}"
             f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
         )
+
+    def _is_recent(self) -> bool:
+        return time.monotonic() - self._last_line < _SHORT_SECONDS
 
     def _print_progress(self, line: str) -> None:
         self._last_line = time.monotonic()
@@ -170,13 +179,17 @@ class LiveView(View):
 
     def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
         super().reported(report, alarms)
+        before = self._reports.get(report.cell)
+        if report.score is None and before is not None:  # between two scores
+            report = dataclasses.replace(report, score=before.score, classes=before.classes)
         self._reports[report.cell] = report
         self._progress[report.cell] = report.round
         self._alarms[report.cell] = ", ".join(alarm.kind for alarm in alarms)
 
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         super().completed(round, mixture, seconds)
-        self._score = mixture.score.value if mixture.score else None
+        if mixture.score is not None or not self.scores_some:
+            self._score = mixture.score.value if mixture.score else None
 
     def workers_seen(self, workers: Sequence[WorkerStatus]) -> None:
         self._workers = (time.monotonic(), list(workers))

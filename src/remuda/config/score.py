@@ -41,4 +41,14 @@ class ScoreSettings(Settings):
         "fid", description="metric that ranks mixtures during and after training"
     )
     samples: int = Field(1000, ge=2, description="images per generator and round")
+    every: int = Field(
+        1,
+        ge=1,
+        description="rounds between live scores (after the last round there is always one); in "
+        "between, whatever is chosen by score goes by the last one",
+    )
     final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the cells are scored after a round."""
+        return round % self.every == 0 or round == rounds

@@ -201,8 +201,10 @@ class Method(ABC):
             **match.details,
             **self.settle(cell, match, diverged=diverged, clock=clock),
         }
-        with clock.routine("assess"):
-            found = cell.assess()
+        found = None
+        if self.config.score.due(cell.round, self.config.rounds):
+            with clock.routine("assess"):
+                found = cell.assess()
         details |= self.weigh(cell, parcels, clock)
         with clock.routine("assess"):
             costs = cell.discriminator_costs()

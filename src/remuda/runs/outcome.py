@@ -75,12 +75,14 @@ class Outcome:
         """The best mixture after a round; mostly it needs only the assessments of the cells."""
         parcels = self._parcels(round, ASSESSMENT)
         mixture = self._run.method.ensemble(parcels, self._run.scorer)
-        score = self._merged_score(mixture, round)
+        score = self._live_score(mixture, round)
         return replace(mixture, score=score, diversity=diversity(parcels))
 
-    def _merged_score(self, mixture: Mixture, round: int) -> MixtureScore | None:
-        """Averaged weights are another generator than any cell's: it is scored by its samples."""
+    def _live_score(self, mixture: Mixture, round: int) -> MixtureScore | None:
+        """None between two scores; that of averaged weights, no cell's own, is of their samples."""
         scorer = self._run.scorer
+        if not self._config.score.due(round, self._config.rounds):
+            return None
         if not mixture.merged or scorer is None:
             return mixture.score
         samples = self._ensemble(mixture, round).draw(self._config.score.samples, round)
