@@ -447,3 +447,7 @@ def test_other_data_than_planned_are_not_trained_on(
     result = session.carry_out(found, Watcher())
     assert result.measured == ()
     assert all("not the data that were planned with" in one for one in result.warnings[1:3])
+
+
+def test_an_arm_may_be_longer_than_the_name_of_a_file() -> None:
+    assert not session.is_comparison(Path("long=quickstart" + " rounds=30" * 100))

@@ -44,7 +44,12 @@ class Watcher:
 
 
 def is_comparison(path: Path) -> bool:
-    return (path / PLAN).is_file()
+    return _exists(str(path / PLAN))
+
+
+def _exists(name: str) -> bool:
+    # Not Path.exists: an arm with many settings is longer than a file's name may be.
+    return os.path.exists(name)  # noqa: PTH110
 
 
 def fresh_folder() -> Path:
@@ -54,7 +59,7 @@ def fresh_folder() -> Path:
 
 def plan(words: Sequence[str], wish: Wish, out: Path, watcher: Watcher) -> Comparison:
     """Plan a comparison in a folder, or find it planned there: the same, or with more seeds."""
-    if len(words) == 1 and (Path(words[0]).exists() or os.sep in words[0]):
+    if len(words) == 1 and (_exists(words[0]) or os.sep in words[0]):
         raise StoreError(f"{words[0]}: not a comparison: it has no {PLAN}")
     arms = parse_arms(words)
     if out.exists() and not out.is_dir():
