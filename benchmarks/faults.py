@@ -69,7 +69,7 @@ class Killer(Observer):
 def settings(folder: Path, name: str) -> Config:
     words = [f"run.dir={folder / name}", "rounds=12", "training.batches_per_round=60"]
     words += ["network.hidden=[64]", "score.samples=200", "score.final_samples=200"]
-    return load_config("quickstart", [*words, "run.sheet_every=0", "data.limit=2000"])
+    return load_config("cellular-digits", [*words, "run.sheet_every=0", "data.limit=2000"])
 
 
 def weights(folder: Path, name: str) -> dict[str, bytes]:

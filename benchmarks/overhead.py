@@ -1,6 +1,6 @@
 """What the parallel system costs: exchange, heartbeat and checkpoints on the process engine.
 
-A `cellular-mnist` round is 600 batches per cell (one epoch of MNIST). Exchange and checkpoint are
+A `cellular-mnist-paper` round is 600 batches per cell (one epoch of MNIST). Exchange and checkpoint are
 the times that the cells' own events give; waiting for a slower peer counts as exchange, so this is
 an upper bound. Heartbeat is all CPU time of the master and of the workers' talking threads.
 
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = ["data=digits", f"rounds={options.rounds}", "training.batches_per_round=600"]
         words += ["run.sheet_every=0", f"run.dir={Path(folder) / 'run'}"]
-        config = load_config("cellular-mnist", words)
+        config = load_config("cellular-mnist-paper", words)
         training.train(config, talk, engine=Engine("process", options.workers))
         events = RunFolder(Path(folder) / "run").events()
     rounds = [event for event in events if event["event"] == "round" and event["round"] > 1]
@@ -72,7 +72,7 @@ def main() -> None:
         "checkpoint": sum(event["seconds"].get("checkpoint", 0.0) for event in rounds),
         "heartbeat": talk.seconds,
     }
-    print(f"cellular-mnist, 600 batches per round, {len(rounds)} cell-rounds of {total:.1f} s")
+    print(f"cellular-mnist-paper, 600 batches per round, {len(rounds)} cell-rounds of {total:.1f} s")
     for name, seconds in parts.items():
         print(f"{name:10} {seconds:7.3f} s  {seconds / total:6.2%}")
     print(f"{'together':10} {sum(parts.values()):7.3f} s  {sum(parts.values()) / total:6.2%}")

@@ -1,7 +1,7 @@
 """What R1 and minibatch deviation cost: CPU time of a batch with them over one without.
 
 All variants train interleaved in one run, one thread, minima over repetitions: noise hits all
-alike. Batches of 100 digits (MLP of the quickstart), and of a small DCGAN with `--dcgan`.
+alike. Batches of 100 digits (MLP of cellular-digits), and of a small DCGAN with `--dcgan`.
 
     python benchmarks/regularisers.py [--repeat 15] [--dcgan]
 """
@@ -36,7 +36,7 @@ def main() -> None:
     torch.set_num_threads(1)
     common = [f"training.batches_per_round={BATCHES}", *(DCGAN if options.dcgan else ())]
     works = {
-        name: training_round(load_config("quickstart", [*common, *words]), rivals=0)
+        name: training_round(load_config("cellular-digits", [*common, *words]), rivals=0)
         for name, words in VARIANTS.items()
     }
     for work in works.values():

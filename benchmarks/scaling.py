@@ -44,7 +44,7 @@ def round_seconds(workers: int, rounds: int, batches: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         settings = ["data=digits", f"rounds={rounds}", f"training.batches_per_round={batches}"]
         settings += ["run.sheet_every=0", f"run.dir={Path(folder) / 'run'}"]
-        config = load_config("cellular-mnist", settings)
+        config = load_config("cellular-mnist-paper", settings)
         training.train(config, observer, engine=Engine("process", workers))
     return observer.seconds
 
@@ -53,7 +53,7 @@ def train_alone(batches: int, start: Barrier, seconds: SimpleQueue[float]) -> No
     """One GAN of the same size on the same number of batches, after everybody is ready."""
     torch.set_num_threads(1)
     settings = ["data=digits", "grid=1x1", "method=independent", "score.extractor=none"]
-    config = load_config("cellular-mnist", [*settings, f"training.batches_per_round={batches}"])
+    config = load_config("cellular-mnist-paper", [*settings, f"training.batches_per_round={batches}"])
     run = Run.prepare(config)
     cell = run.probe(0)
     cell.round = 1
@@ -100,7 +100,7 @@ def main() -> None:
         limits.append(workers * alone / crowded)
     slow, fast = statistics.median(one), statistics.median(many)
     print(
-        f"cellular-mnist networks, 2x2 grid, {batches} batches per cell and round, "
+        f"cellular-mnist-paper networks, 2x2 grid, {batches} batches per cell and round, "
         "1 thread per worker"
     )
     print(f"1 worker    {4 / slow:.3f} cell-rounds/s")

@@ -59,7 +59,7 @@ FINISHED = {"finished": ("method=cellular", "grid=1x2", *IMAGES)}
 def make(out: Path, words: tuple[str, ...], *, interrupted: bool) -> None:
     """Train a run in the current folder, and keep what the tests need of it."""
     run = Path("run")
-    remuda.train("quickstart", *TINY, *words)
+    remuda.train("cellular-digits", *TINY, *words)
     rounds = sorted((run / "checkpoints").glob("round-*"))
     networks = {
         f"{file.stem}.{name}": value

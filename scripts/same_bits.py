@@ -311,12 +311,6 @@ def _add_data(cases: Cases) -> None:
 
 def _add_presets(cases: Cases) -> None:
     """What the presets say, where it does not make a run large."""
-    cases.add("preset-quickstart", "network.hidden=[8]", "network.latent=4")
-    cases.add(
-        "preset-cellular-mnist",
-        *("data=digits", "network.hidden=[8]", "network.latent=4"),
-        preset="cellular-mnist",
-    )
     cases.add("preset-gap-toy-r15", *TOY, "training.batches_per_round=null", preset="gap-toy-r15")
     cases.add(
         "preset-gap-toy-mog25",

@@ -151,7 +151,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_toys_of_every_kind_train_together(tmp_path: Path) -> None:
     images = write_data(tmp_path / "images.npz")
     config = load_config(
-        "quickstart",
+        "cellular-digits",
         [
             "method.name=chain",
             "network={family: affine, latent: 5}",
@@ -199,6 +199,6 @@ def test_a_penalty_of_ones_own_reaches_the_discriminator(
         overrides = ["method=independent", "grid=1x1", "rounds=1", "training.objective=hinge"]
         overrides += ["network={family: affine, latent: 5}", "training.batch_size=10"]
         overrides += ["score.extractor=none", f"data={images}", f"run.dir={tmp_path / name}"]
-        return training.train(load_config("quickstart", overrides)).ensemble.sample(4)
+        return training.train(load_config("cellular-digits", overrides)).ensemble.sample(4)
 
     assert (trained(0.1, "light") != trained(10.0, "heavy")).any()

@@ -118,7 +118,7 @@ def test_a_new_run_starts_from_an_old_one(name: str, tmp_path: Path) -> None:
     old = copied(name, tmp_path)
     words = ("data=digits", "data.limit=60", "network=dcgan", "network.latent=2", "network.width=1")
     remuda.train(
-        "quickstart",
+        "cellular-digits",
         *words,
         *("method=gap", "grid=1x2", "rounds=1", "training.batch_size=10"),
         *("training.batches_per_round=1", "score.extractor=none", "score.final_samples=20"),

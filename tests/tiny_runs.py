@@ -57,7 +57,7 @@ def write_data(path: Path, seed: int = 0) -> Path:
 def tiny(data: Path | str, run: Path, *more: str) -> list[str]:
     """Settings of a run of tenths of seconds, with all that a real one does."""
     return [
-        "quickstart",
+        "cellular-digits",
         f"data={data}",
         f"run.dir={run}",
         f"rounds={ROUNDS}",

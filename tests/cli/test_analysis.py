@@ -146,7 +146,7 @@ def test_conditional_networks_are_refused(command: str, tmp_path: Path) -> None:
     own = [f"data={tmp_path / 'told.npz'}", network, "method=independent", "grid=1x1", "rounds=1"]
     own += ["training.batch_size=10", "score.extractor=none", "run.sheet_every=0"]
     for path in (run, other)[: 2 if command == "gam" else 1]:
-        training.train(load_config("quickstart", [*own, f"run.dir={path}"]))
+        training.train(load_config("cellular-digits", [*own, f"run.dir={path}"]))
     paths = [str(run), *([str(other)] if command == "gam" else [])]
     code, _, errors = remuda(tmp_path, command, *paths)
     assert code == 2

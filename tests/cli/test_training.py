@@ -72,7 +72,7 @@ def test_training_ends_with_scores_picture_and_three_commands(trained: tuple[Pat
     lines = output.splitlines()
     starts = [
         next(place for place, line in enumerate(lines) if line.startswith(start))
-        for start in ("quickstart: cellular on a 1x3 grid", "run folder", "round    1/3")
+        for start in ("cellular-digits: cellular on a 1x3 grid", "run folder", "round    1/3")
     ]
     starts += [
         lines.index(f"picture: {run / 'ensemble' / 'samples.png'}"),

@@ -27,7 +27,7 @@ TINY = ("data=r15", "data.limit=60", "training.batch_size=10", "network.hidden=[
 
 def make_plan(*overrides: str, seeds: tuple[int, ...] = (0, 1)) -> Plan:
     arms = [
-        planned_arm(Arm(name, "quickstart"), load_config("quickstart", [*overrides, *more]))
+        planned_arm(Arm(name, "cellular-digits"), load_config("cellular-digits", [*overrides, *more]))
         for name, more in (("grid", []), ("alone", ["method=independent"]))
     ]
     return Plan(written="then", arms=arms, seeds=list(seeds), score="fid", live="fid")
@@ -101,8 +101,8 @@ def test_differences_are_by_dotted_key() -> None:
 
 
 def test_same_seed_runs_share_weights_and_batches_where_the_settings_say_so() -> None:
-    grid = load_config("quickstart", [*TINY, "grid=1x2"])
-    alone = load_config("quickstart", [*TINY, "method=independent", "grid=1x2", "rounds=3"])
+    grid = load_config("cellular-digits", [*TINY, "grid=1x2"])
+    alone = load_config("cellular-digits", [*TINY, "method=independent", "grid=1x2", "rounds=3"])
     assert share_their_start(grid, alone)
     cells = [Run.prepare(config).cell(0) for config in (grid, alone)]
     for role, _ in cells[0].gan.roles:
@@ -118,8 +118,8 @@ def test_same_seed_runs_share_weights_and_batches_where_the_settings_say_so() ->
     ["grid=1x3", "network.hidden=[5]", "training.batch_size=20", "data.limit=50", "data=mog25"],
 )
 def test_runs_that_start_or_see_otherwise_are_not_paired(change: str) -> None:
-    one = load_config("quickstart", TINY)
-    assert not share_their_start(one, load_config("quickstart", [*TINY, change]))
+    one = load_config("cellular-digits", TINY)
+    assert not share_their_start(one, load_config("cellular-digits", [*TINY, change]))
 
 
 def test_a_budget_pays_for_whole_rounds_and_never_more() -> None:

@@ -13,7 +13,7 @@ from remuda.compare.machine import IdleCores
 from remuda.compare.runner import ATTEMPTS, Progress, Runner
 from remuda.config import load_config
 
-CONFIG = load_config("quickstart", ["rounds=3"])
+CONFIG = load_config("cellular-digits", ["rounds=3"])
 # Speaks as a real process does, but trains nothing; the folder's name says what happens to it.
 PROGRAM = """
 import json, os, sys, time
@@ -142,7 +142,7 @@ def test_where_nothing_is_known_of_the_cores_all_count_as_idle(tmp_path: Path) -
 
 
 def test_a_job_takes_as_many_cores_as_its_threads_and_workers() -> None:
-    threads = load_config("quickstart", ["threads=2"])
+    threads = load_config("cellular-digits", ["threads=2"])
     assert Job("a", 0, Path("x"), CONFIG).cores == 1
     assert Job("a", 0, Path("x"), threads).cores == 2
     assert Job("a", 0, Path("x"), threads, engine="process", workers=3).cores == 6

@@ -17,6 +17,7 @@ from remuda.config import (
     MlpSettings,
     load_config,
     preset_names,
+    preset_expectation,
     preset_summary,
     render,
     suggest,
@@ -25,7 +26,7 @@ from remuda.config import (
 from remuda.errors import ConfigError
 
 
-def refusal(*overrides: str, source: str = "quickstart") -> str:
+def refusal(*overrides: str, source: str = "cellular-digits") -> str:
     """What a bad configuration is told: always exactly one line."""
     with pytest.raises(ConfigError) as caught:
         load_config(source, overrides)
@@ -48,6 +49,7 @@ def test_every_preset_loads_and_says_in_one_line_what_it_is_for(name: str) -> No
     assert load_config(name).name == name
     assert 20 < len(preset_summary(name)) < 100
     assert not preset_summary(name).startswith("#")
+    assert len(preset_expectation(name)) < 100
 
 
 def test_both_presets_of_the_foundation_are_there() -> None:
@@ -60,9 +62,9 @@ def test_without_a_source_the_quickstart_is_loaded() -> None:
     assert load_config().grid.shape == (2, 2)
 
 
-def test_cellular_mnist_is_table_1_of_the_article() -> None:
+def test_cellular_mnist_paper_is_table_1_of_the_article() -> None:
     """Parameter by parameter, as literals: the preset must not drift with the defaults."""
-    config = load_config("cellular-mnist").model_dump()
+    config = load_config("cellular-mnist-paper").model_dump()
     assert config["rounds"] == 200  # iterations
     assert config["data"]["source"] == "mnist"
     assert config["network"] == {
@@ -102,7 +104,7 @@ def test_cellular_mnist_is_table_1_of_the_article() -> None:
 
 def test_shorthands_read_as_people_say_them() -> None:
     config = load_config(
-        "quickstart", ["grid=3x4", "data=mnist", "method=independent", "network=dcgan"]
+        "cellular-digits", ["grid=3x4", "data=mnist", "method=independent", "network=dcgan"]
     )
     assert config.grid.shape == (3, 4)
     assert config.data.source == "mnist"
@@ -112,7 +114,7 @@ def test_shorthands_read_as_people_say_them() -> None:
 
 def test_overrides_reach_every_level_and_the_last_of_a_key_wins() -> None:
     config = load_config(
-        "quickstart",
+        "cellular-digits",
         [
             "rounds=20",
             "rounds=30",
@@ -136,14 +138,14 @@ def test_overrides_reach_every_level_and_the_last_of_a_key_wins() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_choosing_a_method_drops_the_presets_section_but_no_override(turned: bool) -> None:
     overrides = ["method=independent", "method.ensemble=uniform"]
-    config = load_config("cellular-mnist", overrides[::-1] if turned else overrides)
+    config = load_config("cellular-mnist-paper", overrides[::-1] if turned else overrides)
     assert config.method == IndependentSettings(ensemble="uniform")
 
 
 def test_naming_the_method_it_already_has_keeps_the_section() -> None:
-    preset = load_config("cellular-mnist")
-    assert load_config("cellular-mnist", ["method=cellular"]) == preset
-    changed = load_config("cellular-mnist", ["grid.neighbourhood=moore"])
+    preset = load_config("cellular-mnist-paper")
+    assert load_config("cellular-mnist-paper", ["method=cellular"]) == preset
+    changed = load_config("cellular-mnist-paper", ["grid.neighbourhood=moore"])
     assert changed.grid.shape == preset.grid.shape
 
 
@@ -164,9 +166,9 @@ def test_a_yaml_file_alone_starts_from_the_defaults(tmp_path: Path) -> None:
 
 
 def test_a_yaml_file_can_build_on_a_preset(tmp_path: Path) -> None:
-    source = written(tmp_path, "preset: cellular-mnist\nmethod:\n  tournament_size: 3\n")
+    source = written(tmp_path, "preset: cellular-mnist-paper\nmethod:\n  tournament_size: 3\n")
     config = load_config(source)
-    values = load_config("cellular-mnist").model_dump()
+    values = load_config("cellular-mnist-paper").model_dump()
     values["method"]["tournament_size"] = 3
     assert config == Config.model_validate(values)
 
@@ -187,11 +189,11 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_printed_with_its_description(tmp_path: Path) -> None:
-    text = render(load_config("cellular-mnist"))
+    text = render(load_config("cellular-mnist-paper"))
     for line in text.splitlines():
         assert "#" in line or line.endswith(":"), line
         assert len(line) <= 110
-    assert load_config(written(tmp_path, text)) == load_config("cellular-mnist")
+    assert load_config(written(tmp_path, text)) == load_config("cellular-mnist-paper")
 
 
 @pytest.fixture(scope="module")

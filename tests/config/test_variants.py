@@ -89,7 +89,7 @@ def toy_network() -> type[NetworkSettings]:
 def test_new_kinds_load_by_their_names(
     toy_method: type[MethodSettings], toy_network: type[NetworkSettings]
 ) -> None:
-    config = load_config("quickstart", ["method=toy", "network=toy", "network.knob=5"])
+    config = load_config("cellular-digits", ["method=toy", "network=toy", "network.knob=5"])
     assert type(config.method) is toy_method
     assert type(config.network) is toy_network
     assert config.network == toy_network.model_validate({"knob": 5})

@@ -168,7 +168,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def trained(run: Path, data: Path, *more: str, observer: Observer | None = None) -> Path:
-    remuda.train("quickstart", *SMALL, f"data={data}", f"run.dir={run}", *more, observer=observer)
+    remuda.train("cellular-digits", *SMALL, f"data={data}", f"run.dir={run}", *more, observer=observer)
     return run
 
 
@@ -226,7 +226,7 @@ def test_workers_use_the_extractor_of_the_master(tmp_path: Path, data: Path, cac
     engine = remuda.Engine("process", 2)
     words = (*SMALL, f"data={data}", f"run.dir={tmp_path / 'processes'}")
     before = [path.stat().st_mtime_ns for path in cache.iterdir()]
-    remuda.train("quickstart", *words, engine=engine)
+    remuda.train("cellular-digits", *words, engine=engine)
     assert [path.stat().st_mtime_ns for path in cache.iterdir()] == before
     weights = {
         name: content

@@ -91,7 +91,7 @@ def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
     ],
 )
 def test_cells_are_linked_through_others(overrides: list[str], met: list[set[int]]) -> None:
-    config = load_config("quickstart", overrides)
+    config = load_config("cellular-digits", overrides)
     found = linked_cells(build_method(config), config.cells, rounds=1)
     assert [found[cell] for cell in range(config.cells)] == met
 

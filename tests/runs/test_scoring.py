@@ -34,7 +34,7 @@ SMALL = [
 
 
 def trained(path: Path, *words: str) -> Path:
-    remuda.train("quickstart", *SMALL, f"run.dir={path}", *words)
+    remuda.train("cellular-digits", *SMALL, f"run.dir={path}", *words)
     return path
 
 

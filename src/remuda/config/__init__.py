@@ -5,6 +5,7 @@ from remuda.config.explain import suggest
 from remuda.config.load import (
     DEFAULT_PRESET,
     load_config,
+    preset_expectation,
     preset_names,
     preset_summary,
     validate,
@@ -58,6 +59,7 @@ __all__ = [
     "ScoreSettings",
     "TrainingSettings",
     "load_config",
+    "preset_expectation",
     "preset_names",
     "preset_summary",
     "render",

@@ -16,6 +16,7 @@ from remuda.config.root import Config
 from remuda.config.yaml_text import parse
 from remuda.errors import ConfigError
 
+_GIVES = "# gives "
 DEFAULT_PRESET = "quickstart"
 
 # The sections that come in several kinds. Choosing another kind replaces the section.
@@ -63,6 +64,12 @@ def preset_names() -> list[str]:
 def preset_summary(name: str) -> str:
     """What a preset is for, in one line: the comment at its top."""
     return _preset_text(name).splitlines()[0].lstrip("# ")
+
+
+def preset_expectation(name: str) -> str:
+    """What a preset gave where it was measured: its second comment, if it is one; else empty."""
+    second = _preset_text(name).splitlines()[1]
+    return second.removeprefix(_GIVES) if second.startswith(_GIVES) else ""
 
 
 def _preset_text(name: str) -> str:
