@@ -27,7 +27,9 @@ TINY = ("data=r15", "data.limit=60", "training.batch_size=10", "network.hidden=[
 
 def make_plan(*overrides: str, seeds: tuple[int, ...] = (0, 1)) -> Plan:
     arms = [
-        planned_arm(Arm(name, "cellular-digits"), load_config("cellular-digits", [*overrides, *more]))
+        planned_arm(
+            Arm(name, "cellular-digits"), load_config("cellular-digits", [*overrides, *more])
+        )
         for name, more in (("grid", []), ("alone", ["method=independent"]))
     ]
     return Plan(written="then", arms=arms, seeds=list(seeds), score="fid", live="fid")

@@ -25,7 +25,10 @@ TINY = (
     "data=r15 data.limit=60 training.batch_size=10 training.batches_per_round=3 network.hidden=[4] "
     "network.latent=2 grid=1x2 score.samples=20 score.final_samples=40 run.sheet_every=0"
 )
-ARMS = [f"alone=cellular-digits method=independent {TINY}", f"gap=cellular-digits method=gap {TINY}"]
+ARMS = [
+    f"alone=cellular-digits method=independent {TINY}",
+    f"gap=cellular-digits method=gap {TINY}",
+]
 
 
 class Inline(Runner):

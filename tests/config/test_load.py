@@ -59,7 +59,7 @@ def test_both_presets_of_the_foundation_are_there() -> None:
 def test_without_a_source_the_quickstart_is_loaded() -> None:
     assert load_config() == load_config("quickstart")
     assert load_config().data.source == "digits"
-    assert load_config().grid.shape == (2, 2)
+    assert load_config().grid.shape == (1, 2)
 
 
 def test_cellular_mnist_paper_is_table_1_of_the_article() -> None:

@@ -168,7 +168,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def trained(run: Path, data: Path, *more: str, observer: Observer | None = None) -> Path:
-    remuda.train("cellular-digits", *SMALL, f"data={data}", f"run.dir={run}", *more, observer=observer)
+    remuda.train(
+        "cellular-digits", *SMALL, f"data={data}", f"run.dir={run}", *more, observer=observer
+    )
     return run
 
 
