@@ -1,7 +1,7 @@
 """What the parallel system costs: exchange, heartbeat and checkpoints on the process engine.
 
-A `cellular-mnist-paper` round is 600 batches per cell (one epoch of MNIST). Exchange and checkpoint are
-the times that the cells' own events give; waiting for a slower peer counts as exchange, so this is
+A `cellular-mnist-paper` round is 600 batches per cell (one epoch of MNIST). Exchange and checkpoint
+are the times that the cells' own events give; waiting for a slower peer counts as exchange, so this is
 an upper bound. Heartbeat is all CPU time of the master and of the workers' talking threads.
 
     python benchmarks/overhead.py [--workers 2] [--rounds 5]
@@ -72,7 +72,9 @@ def main() -> None:
         "checkpoint": sum(event["seconds"].get("checkpoint", 0.0) for event in rounds),
         "heartbeat": talk.seconds,
     }
-    print(f"cellular-mnist-paper, 600 batches per round, {len(rounds)} cell-rounds of {total:.1f} s")
+    print(
+        f"cellular-mnist-paper, 600 batches per round, {len(rounds)} cell-rounds of {total:.1f} s"
+    )
     for name, seconds in parts.items():
         print(f"{name:10} {seconds:7.3f} s  {seconds / total:6.2%}")
     print(f"{'together':10} {sum(parts.values()):7.3f} s  {sum(parts.values()) / total:6.2%}")

@@ -53,7 +53,9 @@ def train_alone(batches: int, start: Barrier, seconds: SimpleQueue[float]) -> No
     """One GAN of the same size on the same number of batches, after everybody is ready."""
     torch.set_num_threads(1)
     settings = ["data=digits", "grid=1x1", "method=independent", "score.extractor=none"]
-    config = load_config("cellular-mnist-paper", [*settings, f"training.batches_per_round={batches}"])
+    config = load_config(
+        "cellular-mnist-paper", [*settings, f"training.batches_per_round={batches}"]
+    )
     run = Run.prepare(config)
     cell = run.probe(0)
     cell.round = 1

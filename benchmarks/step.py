@@ -118,7 +118,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    config = load_config("cellular-mnist-paper", ["data=digits", f"training.batches_per_round={BATCHES}"])
+    config = load_config(
+        "cellular-mnist-paper", ["data=digits", f"training.batches_per_round={BATCHES}"]
+    )
     items = 28 * 28
     train, gemm = training_round(config, rivals=4), gemm_round(config, items, opponents=5)
     train()
