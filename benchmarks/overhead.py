@@ -1,8 +1,8 @@
 """What the parallel system costs: exchange, heartbeat and checkpoints on the process engine.
 
 A `cellular-mnist-paper` round is 600 batches per cell (one epoch of MNIST). Exchange and checkpoint
-are the times that the cells' own events give; waiting for a slower peer counts as exchange, so this is
-an upper bound. Heartbeat is all CPU time of the master and of the workers' talking threads.
+are the times that the cells' own events give; waiting for a slower peer counts as exchange, so this
+is an upper bound. Heartbeat is all CPU time of the master and of the workers' talking threads.
 
     python benchmarks/overhead.py [--workers 2] [--rounds 5]
 """
