@@ -1,16 +1,16 @@
-"""What the scripts that train the shipped classifiers share."""
+"""What the scripts that train classifiers share."""
 
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from remuda.config import DataSettings
 from remuda.data import load_dataset
-from remuda.metrics.classifier import Classifier
 
 
 @torch.no_grad()
-def accuracy_of(network: Classifier, images: torch.Tensor, labels: torch.Tensor) -> float:
+def accuracy_of(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """Share of images whose largest logit is the label's."""
     guesses = torch.cat([network(part)[1].argmax(1) for part in torch.split(images, 500)])
     return (guesses == labels).double().mean().item()

@@ -108,6 +108,12 @@ def write_classifier(path: Path, network: nn.Module, card: Card) -> None:
 
 
 def read_classifier(path: Path, name: str = "digits") -> tuple[nn.Module, Card]:
+    """A classifier of `NETWORKS` with the weights of a file, and its card."""
+    network = NETWORKS[name]()
+    return network, read_weights(path, network)
+
+
+def read_weights(path: Path, network: nn.Module) -> Card:
     """Load a file of `write_classifier`; anything but exactly such a file is a StoreError."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -120,12 +126,12 @@ def read_classifier(path: Path, name: str = "digits") -> tuple[nn.Module, Card]:
     about = _read_about(path, metadata.get("remuda", ""))
     if about.sha256 != tensors_digest(tensors):
         raise StoreError(f"{path}: the file is damaged: the weights do not match their checksum")
-    network = NETWORKS[name]()
     try:
         network.load_state_dict(tensors, strict=True)
     except RuntimeError as error:
         raise StoreError(f"{path}: not the weights of this classifier ({error})") from None
-    return network.eval().requires_grad_(False), about.card
+    network.eval().requires_grad_(False)
+    return about.card
 
 
 def _read_about(path: Path, text: str) -> _About:
