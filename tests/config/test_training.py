@@ -33,6 +33,17 @@ def test_all_of_it_is_off_by_default() -> None:
     assert found.discriminator_schedule is None
 
 
+def test_rates_that_cells_draw_leave_none_to_set_for_discriminators() -> None:
+    values = {"discriminator_learning_rate": 0.002}
+    with pytest.raises(ConfigError) as error:
+        validate({"training": values, "method": {"genes": {"learning_rate": [1e-4, 1e-2]}}})
+    assert str(error.value) == (
+        "training.discriminator_learning_rate=0.002: method.genes.learning_rate=[0.0001, 0.01] "
+        "draws one rate for both networks; allowed: null in either"
+    )
+    validate({"training": values, "method": {"genes": {"r1": [0.1, 1]}}})
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
