@@ -111,8 +111,7 @@ class Game:
 
     def __exit__(self, *_: object) -> None:
         set_stream(self._gan.discriminator.network, None)
-        for _, learner in self._gan.roles:
-            learner.pace = 1.0
+        self._gan.generator.pace = self._gan.discriminator.pace = 1.0
 
     def __len__(self) -> int:
         return len(self._plan.batches)
