@@ -1,4 +1,4 @@
-"""What R1 and minibatch deviation cost: CPU time of a batch with them over one without.
+"""What settings of training cost or save: CPU time of a batch with them over one without.
 
 All variants train interleaved in one run, one thread, minima over repetitions: noise hits all
 alike. Batches of 100 digits (MLP of cellular-digits), and of a small DCGAN with `--dcgan`.
@@ -24,6 +24,13 @@ VARIANTS = {
     "R1 on every batch": EVERY,
     "minibatch deviation, groups of 10": DEVIATION,
     "both (every 4th batch, groups of 10)": (*R1, *DEVIATION),
+    # Layer norm and spectral norm, which the DCGAN has here, are alternatives.
+    "layer norm in the discriminator": (
+        "network.layer_norm=discriminator",
+        "network.spectral_norm=false",
+    ),
+    "fakes shared by both turns": ("training.share_fakes=true",),
+    "warm-up and cosine": ("training.warmup=100", "training.schedule=cosine", "rounds=100"),
 }
 DCGAN = ("network={family: dcgan, width: 8, spectral_norm: true}",)
 

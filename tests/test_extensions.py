@@ -92,14 +92,14 @@ AFFINE = Family[NetworkSettings](
 # ---------------------------------------------------------------------------- an objective
 
 
-class Hinge(Objective):
-    name = "hinge"
+class RawSquares(Objective):
+    name = "raw_squares"
 
     def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
-        return -fake.mean()
+        return (fake - 1).square().mean()
 
     def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
-        return (1 - real).relu().mean() + (1 + fake).relu().mean()
+        return 0.5 * ((real - 1).square().mean() + fake.square().mean())
 
 
 # ---------------------------------------------------------------------------- a penalty
@@ -134,12 +134,11 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     family = affine_settings()
     chain_settings()
     monkeypatch.setitem(FAMILIES, family, AFFINE)
-    monkeypatch.setitem(OBJECTIVES, "hinge", Hinge())
-    monkeypatch.setitem(
-        config_objectives.OBJECTIVES, "hinge", ObjectiveFacts("hinge", "Hinge", is_classifier=False)
-    )
+    monkeypatch.setitem(OBJECTIVES, "raw_squares", RawSquares())
+    squares = ObjectiveFacts("raw_squares", "LSGAN", is_classifier=False, is_critic=True)
+    monkeypatch.setitem(config_objectives.OBJECTIVES, "raw_squares", squares)
     monkeypatch.setitem(PENALTIES, "small_logits", small_logits)
-    facts = PenaltyFacts("small_logits", lambda t: t.objective == "hinge", lambda _: 0.1)
+    facts = PenaltyFacts("small_logits", lambda t: t.objective == "raw_squares", lambda _: 0.1)
     monkeypatch.setitem(config_objectives.PENALTIES, "small_logits", facts)
     monkeypatch.setitem(METRICS, "shift", SHIFT)
     monkeypatch.setitem(config_score.METRICS, "shift", SHIFT.facts)
@@ -155,7 +154,7 @@ def test_toys_of_every_kind_train_together(tmp_path: Path) -> None:
         [
             "method.name=chain",
             "network={family: affine, latent: 5}",
-            "training.objective=hinge",
+            "training.objective=raw_squares",
             "training.batch_size=10",
             "score.metric=shift",
             "score.extractor=digits",
@@ -172,7 +171,7 @@ def test_toys_of_every_kind_train_together(tmp_path: Path) -> None:
     rounds: dict[tuple[Any, Any], Any] = {
         (event["round"], event["cell"]): event for event in events if event["event"] == "round"
     }
-    assert {event["loss"] for event in rounds.values()} == {"hinge"}
+    assert {event["loss"] for event in rounds.values()} == {"raw_squares"}
     assert [rounds[2, cell]["came_from"] for cell in (0, 1)] == [1, 0]
     assert all(event["score"] > 0 for event in rounds.values())
     again = training.train(
@@ -194,9 +193,11 @@ def test_a_penalty_of_ones_own_reaches_the_discriminator(
     images = write_data(tmp_path / "images.npz")
 
     def trained(weight: float, name: str) -> Any:
-        facts = PenaltyFacts("small_logits", lambda t: t.objective == "hinge", lambda _: weight)
+        facts = PenaltyFacts(
+            "small_logits", lambda t: t.objective == "raw_squares", lambda _: weight
+        )
         monkeypatch.setitem(config_objectives.PENALTIES, "small_logits", facts)
-        overrides = ["method=independent", "grid=1x1", "rounds=1", "training.objective=hinge"]
+        overrides = ["method=independent", "grid=1x1", "rounds=1", "training.objective=raw_squares"]
         overrides += ["network={family: affine, latent: 5}", "training.batch_size=10"]
         overrides += ["score.extractor=none", f"data={images}", f"run.dir={tmp_path / name}"]
         return training.train(load_config("cellular-digits", overrides)).ensemble.sample(4)

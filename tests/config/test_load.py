@@ -78,6 +78,7 @@ def test_cellular_mnist_paper_is_table_1_of_the_article() -> None:
         "output": "tanh",
         "spectral_norm": False,
         "minibatch_stddev": 0,
+        "layer_norm": "none",
     }
     assert config["grid"]["shape"] == (2, 2)
     assert config["grid"]["neighbourhood"] == "von_neumann"

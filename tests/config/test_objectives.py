@@ -19,10 +19,12 @@ def test_entries_are_registered_under_their_own_names() -> None:
     assert list(PENALTIES) == [facts.name for facts in PENALTIES.values()]
 
 
-def test_only_probabilities_are_classifiers_and_only_wasserstein_has_a_critic() -> None:
+def test_only_probabilities_are_classifiers_and_only_wasserstein_is_kept_lipschitz() -> None:
     classifiers = {name for name, facts in OBJECTIVES.items() if facts.is_classifier}
     assert classifiers == {"minimax", "heuristic", "least_squares"}
-    assert {name for name, facts in OBJECTIVES.items() if facts.is_critic} == {"wasserstein"}
+    critics = {name for name, facts in OBJECTIVES.items() if facts.is_critic}
+    assert critics == {"wasserstein", "hinge"}
+    assert {name for name, facts in OBJECTIVES.items() if facts.is_lipschitz} == {"wasserstein"}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,9 @@ def test_only_probabilities_are_classifiers_and_only_wasserstein_has_a_critic() 
         ({"objective": "relativistic"}, {"r1_r2": 1}, False),
         ({"objective": "relativistic", "gamma": 0.25}, {"r1_r2": 0.25}, False),
         ({"objective": "relativistic", "gamma": 0}, {}, False),
+        ({"objective": "hinge"}, {}, False),
+        ({"objective": "hinge", "lipschitz": "gradient_penalty"}, {}, False),
+        ({"objective": "hinge", "r1": 0.5}, {"r1": 0.5}, False),
         ({"r1": 0.25}, {"r1": 0.25}, False),
         ({"r1": 0}, {}, False),
         ({"r1": None}, {}, False),
@@ -63,6 +68,30 @@ def test_what_keeps_a_discriminator_smooth(
     found = {penalty.name: penalty.weight(settings) for penalty in settings.penalties}
     assert found == penalties
     assert settings.clips_weights == clips
+
+
+def test_a_hinge_critic_is_compared_under_its_own_loss_only() -> None:
+    validate({"training": {"objective": "hinge"}, "method": {"fitness_loss": "hinge"}})
+    for values, problem in (
+        (
+            {"training": {"objective": "hinge"}, "method": {"losses": ["minimax"]}},
+            "method.losses=['minimax'] does not go with training.objective=hinge, whose critic is "
+            "not a classifier; allowed: []",
+        ),
+        (
+            {"method": {"fitness_loss": "hinge"}},
+            "method.fitness_loss=hinge does not go with training.objective=heuristic; allowed: "
+            "null (the objective itself)",
+        ),
+        (
+            {"method": {"losses": ["hinge"]}},
+            "method.losses[0]=hinge: not allowed; allowed: a list of minimax, heuristic, "
+            "least_squares, relativistic",
+        ),
+    ):
+        with pytest.raises(ConfigError) as error:
+            validate(values)
+        assert str(error.value) == problem
 
 
 def test_only_r1_is_lazy_and_goes_with_batch_norm() -> None:

@@ -258,18 +258,18 @@ def test_kinds_of_one_section_are_not_kinds_of_another(toy_method: type[MethodSe
 def test_a_new_objective_is_allowed_wherever_objectives_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(OBJECTIVES, "hinge", ObjectiveFacts("hinge", "the hinge loss"))
+    monkeypatch.setitem(OBJECTIVES, "margin", ObjectiveFacts("margin", "a margin"))
     config = validate(
         {
-            "training": {"objective": "hinge"},
-            "method": {"fitness_loss": "hinge", "losses": ["hinge", "minimax"]},
+            "training": {"objective": "margin"},
+            "method": {"fitness_loss": "margin", "losses": ["margin", "minimax"]},
         }
     )
-    assert config.training.objective == "hinge"
-    said = refusal({"training": {"objective": "hing"}})
+    assert config.training.objective == "margin"
+    said = refusal({"training": {"objective": "margi"}})
     assert said == (
-        "training.objective=hing: not allowed; did you mean hinge? allowed: minimax, heuristic, "
-        "least_squares, wasserstein, relativistic, hinge"
+        "training.objective=margi: not allowed; did you mean margin? allowed: minimax, heuristic, "
+        "least_squares, wasserstein, relativistic, hinge, margin"
     )
 
 

@@ -28,6 +28,7 @@ GENERATOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "least_squares": lambda real, fake: ((sigmoid(fake) - 1) ** 2).mean(),
     "wasserstein": lambda real, fake: -fake.mean(),
     "relativistic": lambda real, fake: -torch.log(sigmoid(fake - real)).mean(),
+    "hinge": lambda real, fake: -fake.mean(),
 }
 
 
@@ -43,6 +44,10 @@ DISCRIMINATOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     ),
     "wasserstein": lambda real, fake: -(real.mean() - fake.mean()),
     "relativistic": lambda real, fake: -torch.log(sigmoid(real - fake)).mean(),
+    "hinge": lambda real, fake: (
+        -torch.minimum(torch.zeros_like(real), real - 1).mean()
+        - torch.minimum(torch.zeros_like(fake), -fake - 1).mean()
+    ),
 }
 
 every_objective = pytest.mark.parametrize("name", OBJECTIVES)
@@ -103,8 +108,14 @@ def test_a_discriminator_wants_real_logits_up_and_fake_logits_down(
     OBJECTIVES[name].discriminator_loss(real, fake).backward()  # type: ignore[no-untyped-call]
     assert real.grad is not None
     assert fake.grad is not None
-    assert (real.grad < 0).all()
-    assert (fake.grad > 0).all()
+    if name == "hinge":  # items beyond their margin are left alone
+        assert torch.equal(real.grad < 0, real < 1)
+        assert torch.equal(fake.grad > 0, fake > -1)
+        assert (real.grad <= 0).all()
+        assert (fake.grad >= 0).all()
+    else:
+        assert (real.grad < 0).all()
+        assert (fake.grad > 0).all()
 
 
 @every_objective
@@ -191,5 +202,5 @@ def test_unpaired_logits_are_refused_instead_of_broadcast() -> None:
 
 
 def test_an_unknown_objective_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"'hinge'; allowed: minimax, .*relativistic"):
-        find_objective("hinge")
+    with pytest.raises(ValueError, match=r"'energy'; allowed: minimax, .*hinge"):
+        find_objective("energy")

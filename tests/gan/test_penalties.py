@@ -99,9 +99,11 @@ def test_penalties_train_the_discriminator_and_never_the_generator() -> None:
     assert all(slope is not None and slope.abs().sum() > 0 for slope in slopes)
 
 
-def test_clipping_bounds_weights_and_biases_but_not_those_of_batch_norm() -> None:
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm1d(10), nn.LayerNorm(10), nn.GroupNorm(1, 10)], ids=str
+)
+def test_clipping_bounds_weights_and_biases_but_not_those_of_norms(norm: nn.Module) -> None:
     first, second = nn.Linear(10, 10), nn.Linear(10, 1)
-    norm = nn.BatchNorm1d(10)
     network = nn.Sequential(first, norm, second)
     nn.init.constant_(first.weight, 0.005)
     nn.init.constant_(first.bias, -3.0)
@@ -110,5 +112,5 @@ def test_clipping_bounds_weights_and_biases_but_not_those_of_batch_norm() -> Non
     assert first.weight.eq(0.005).all()
     assert first.bias.eq(-0.01).all()
     assert second.weight.eq(0.01).all()
-    assert norm.weight.eq(1).all()  # clipped too, it would silence a deep critic
+    assert norm.get_parameter("weight").eq(1).all()  # clipped too, it would silence a deep critic
     assert all(parameter.requires_grad for parameter in network.parameters())

@@ -196,6 +196,13 @@ class CellularSettings(InnerMethodSettings):
                 f"{section}.genes.average={list(self.genes.average)} needs an averaged generator; "
                 "allowed: training.average of a half-life in batches, or null"
             )
+        rate = training.discriminator_learning_rate
+        if self.genes.learning_rate is not None and rate is not None:
+            raise ValueError(
+                f"training.discriminator_learning_rate={rate:g}: {section}.genes.learning_rate="
+                f"{list(self.genes.learning_rate)} draws one rate for both networks; allowed: null "
+                "in either"
+            )
         if self.genes.r1 is not None and OBJECTIVES[training.objective].uses_gamma:
             raise ValueError(
                 f"{section}.genes.r1={list(self.genes.r1)}: training.objective="

@@ -73,7 +73,44 @@ class GroupedSettings(NetworkSettings):
         return self.minibatch_stddev
 
 
-class MlpSettings(GroupedSettings):
+class NormedSettings(GroupedSettings):
+    """Base of the families whose discriminators can have layer norm, which is per item."""
+
+    layer_norm: str = Field("none", description="which networks have it")  # each family says which
+
+    @property
+    def generator_has_layer_norm(self) -> bool:
+        return self.layer_norm in ("generator", "both")
+
+    @property
+    def discriminator_has_layer_norm(self) -> bool:
+        return self.layer_norm in ("discriminator", "both")
+
+    @property
+    def _batch_norm_stays(self) -> bool:
+        """Spectral norm and layer norm replace the discriminator's batch norm, in every family."""
+        return not (self.spectral_norm or self.discriminator_has_layer_norm)
+
+    @model_validator(mode="after")
+    def _layer_norm_would_undo_spectral_norm(self) -> NormedSettings:
+        if self.discriminator_has_layer_norm and self.spectral_norm:
+            raise ValueError(
+                f"network.layer_norm={self.layer_norm} rescales what network.spectral_norm=true "
+                "bounds; allowed: network.spectral_norm=false, or network.layer_norm=none"
+            )
+        return self
+
+
+class ConvolutionalSettings(NormedSettings):
+    """Base of the convolutional families, whose generators have batch norm."""
+
+    layer_norm: Literal["none", "discriminator"] = Field(
+        "none",
+        description="layer norm in the discriminator, where batch norm would be, in its place",
+    )
+
+
+class MlpSettings(NormedSettings):
     """The article's fully connected networks (Table I), and GAP's toy networks."""
 
     family: Literal["mlp"] = Field("mlp", description="fully connected networks")
@@ -90,17 +127,31 @@ class MlpSettings(GroupedSettings):
     discriminator_batch_norm: bool = Field(
         True, description="false restricts batch norm to the generator"
     )
+    layer_norm: Literal["none", "generator", "discriminator", "both"] = Field(
+        "none",
+        description="layer norm after every hidden layer, but not the discriminator's first, of "
+        "one network or both, in the place of batch norm",
+    )
     output: Literal["tanh", "linear"] = Field(
         "tanh", description="the generator's last activation; data are scaled to [-1, 1]"
     )
 
+    @model_validator(mode="after")
+    def _first_layer_has_no_norm(self) -> MlpSettings:
+        if self.discriminator_has_layer_norm and len(self.hidden) == 1:
+            raise ValueError(
+                f"network.layer_norm={self.layer_norm} with network.hidden={list(self.hidden)}: "
+                "a discriminator's first hidden layer has no norm, and it has no other; allowed: "
+                "two hidden layers or more, or network.layer_norm=none or generator"
+            )
+        return self
+
     @property
     def discriminator_has_batch_norm(self) -> bool:
-        """Spectral norm replaces batch norm, in every family."""
-        return self.batch_norm and self.discriminator_batch_norm and not self.spectral_norm
+        return self.batch_norm and self.discriminator_batch_norm and self._batch_norm_stays
 
 
-class DcganSettings(GroupedSettings):
+class DcganSettings(ConvolutionalSettings):
     """Radford's convolutional networks."""
 
     family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
@@ -108,10 +159,10 @@ class DcganSettings(GroupedSettings):
 
     @property
     def discriminator_has_batch_norm(self) -> bool:
-        return not self.spectral_norm
+        return self._batch_norm_stays
 
 
-class GranSettings(GroupedSettings):
+class GranSettings(ConvolutionalSettings):
     """GRAN's recurrent generator, with the DCGAN discriminator."""
 
     family: Literal["gran"] = Field("gran", description="recurrent generator (GRAN)")
@@ -134,10 +185,10 @@ class GranSettings(GroupedSettings):
 
     @property
     def discriminator_has_batch_norm(self) -> bool:
-        return not self.spectral_norm
+        return self._batch_norm_stays
 
 
-class LabelledSettings(GroupedSettings):
+class LabelledSettings(ConvolutionalSettings):
     """Base of the families whose networks can be conditioned on an item's label."""
 
     condition: Literal["none", "projection", "auxiliary"] = Field(
@@ -187,7 +238,7 @@ class ClassDcganSettings(LabelledSettings):
 
     @property
     def discriminator_has_batch_norm(self) -> bool:
-        return self.batch_norm and not self.spectral_norm
+        return self.batch_norm and self._batch_norm_stays
 
 
 class ResnetSettings(LabelledSettings):

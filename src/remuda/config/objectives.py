@@ -23,9 +23,10 @@ class ObjectiveFacts:
     about: str
     # Whether a logit is the log-odds that an item is real.
     is_classifier: bool = True
-    # Whether the discriminator is a critic: kept Lipschitz as `training.lipschitz` says, and used
-    # with no other generator loss than its own.
+    # Whether the discriminator is a critic, used with no other generator loss than its own.
     is_critic: bool = False
+    # Whether it has to be kept Lipschitz, as `training.lipschitz` says.
+    is_lipschitz: bool = False
     # Whether R1 and R2 penalties, weighted by `training.gamma`, go with it.
     uses_gamma: bool = False
     # The discriminator's loss when it only guesses; None where that says nothing.
@@ -71,13 +72,22 @@ OBJECTIVES: dict[str, ObjectiveFacts] = {
         ObjectiveFacts("heuristic", "the non-saturating loss", loss_at_a_draw=math.log(2)),
         ObjectiveFacts("least_squares", "squared errors of probabilities", loss_at_a_draw=0.25),
         ObjectiveFacts(
-            "wasserstein", "the difference of a critic's means", is_classifier=False, is_critic=True
+            "wasserstein",
+            "the difference of a critic's means",
+            is_classifier=False,
+            is_critic=True,
+            is_lipschitz=True,
         ),
         ObjectiveFacts(
             "relativistic",
             "how much more real a real item looks than a fake",
             is_classifier=False,
             uses_gamma=True,
+        ),
+        # A loss of zero, at which this critic rests, does not weaken its generator's gradient: so
+        # nothing is said of a draw.
+        ObjectiveFacts(
+            "hinge", "margins of one on either side of zero", is_classifier=False, is_critic=True
         ),
     )
 }
@@ -88,7 +98,7 @@ PENALTIES: dict[str, PenaltyFacts] = {
         PenaltyFacts(
             "gradient_penalty",
             applies=lambda training: (
-                OBJECTIVES[training.objective].is_critic
+                OBJECTIVES[training.objective].is_lipschitz
                 and training.lipschitz == "gradient_penalty"
             ),
             weight=lambda training: training.penalty,

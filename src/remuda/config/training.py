@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +13,13 @@ from remuda.config.networks import NetworkSettings
 from remuda.config.objectives import OBJECTIVES, PENALTIES, Objective, PenaltyFacts
 
 Augmentation = Literal["translation", "cutout", "colour"]
+Schedule = Literal["constant", "linear", "cosine"]
+# The factor of the learning rate when a share of the run is done: 1 at first, and never rising.
+SCHEDULES: dict[Schedule, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
 NoiseStep = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=0)]]
 INPUT_NOISE_HELP = (
     "Gaussian noise added to what discriminators see, as steps [fraction of the rounds at which "
@@ -49,8 +58,27 @@ class TrainingSettings(Settings):
         "adam", description="adam, or rmsprop, with which weight clipping was published"
     )
     learning_rate: float = Field(2e-4, gt=0, le=1, description="initial learning rate")
+    discriminator_learning_rate: float | None = Field(
+        None, gt=0, le=1, description="that of discriminators; null: learning_rate"
+    )
+    schedule: Schedule = Field(
+        "constant",
+        description="how learning rates fall over the batches of the whole run: constant (not), "
+        "linear (to 0) or cosine (to 0, slowly at both ends)",
+    )
+    discriminator_schedule: Schedule | None = Field(
+        None, description="that of discriminators; null: schedule"
+    )
+    warmup: int = Field(
+        0, ge=0, description="batches over which learning rates first rise from near 0; 0: none"
+    )
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         (0.5, 0.999), description="Adam's decay rates"
+    )
+    share_fakes: bool = Field(
+        False,
+        description="the fakes that the discriminator trains on are also those that the generator "
+        "learns from in the same batch: faster by one pass of the generator",
     )
     lipschitz: Literal["clip", "gradient_penalty"] = Field(
         "clip", description="objective wasserstein: how the critic is kept Lipschitz"
@@ -125,7 +153,22 @@ class TrainingSettings(Settings):
     @property
     def clips_weights(self) -> bool:
         """Whether a critic's weights are clipped after each of its steps."""
-        return OBJECTIVES[self.objective].is_critic and self.lipschitz == "clip"
+        return OBJECTIVES[self.objective].is_lipschitz and self.lipschitz == "clip"
+
+    @property
+    def of_discriminator(self) -> TrainingSettings:
+        """What a discriminator learns by: its own rate and schedule in the places of the common."""
+        changes: dict[str, Any] = {
+            name: value
+            for name in ("learning_rate", "schedule")
+            if (value := getattr(self, f"discriminator_{name}")) is not None
+        }
+        return self.model_copy(update=changes) if changes else self
+
+    def pace(self, batch: int, batches: int) -> float:
+        """The factor of the learning rate on a batch, counted from 0, of all `batches` of a run."""
+        rise = min(1.0, (batch + 1) / self.warmup) if self.warmup else 1.0
+        return rise * SCHEDULES[self.schedule](min(1.0, batch / batches))
 
     def noise_in(self, round: int, rounds: int) -> float:
         """The standard deviation of the input noise in one round of `rounds`."""
@@ -148,6 +191,7 @@ class TrainingSettings(Settings):
             raise ValueError(
                 f"training.objective={self.objective} with a gradient penalty needs a "
                 f"discriminator without batch norm, and network.family={network.family} has it; "
-                "allowed: network.spectral_norm=true, network.batch_norm=false where the family "
-                "has that key, or a family without batch norm, such as mlp"
+                "allowed: network.spectral_norm=true, network.layer_norm=discriminator or "
+                "network.batch_norm=false where the family has that key, or a family without batch "
+                "norm, such as mlp"
             )

@@ -80,7 +80,7 @@ class Cell:
             Learner(generator.to(self.devices.generator), self.training, averages=True),
             Learner(
                 discriminator.to(self.devices.discriminator),
-                self.training,
+                self.training.of_discriminator,
                 after_step=[clip] if self.training.clips_weights else (),
             ),
         )
@@ -123,6 +123,7 @@ class Cell:
             self.streams,
             batches,
             earlier=(self.round - 1) * len(batches),
+            in_all=self.config.rounds * len(batches),
             input_noise=self.training.noise_in(self.round, self.config.rounds),
         )
 

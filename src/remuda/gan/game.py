@@ -78,6 +78,7 @@ class RoundPlan:
     streams: Streams
     batches: Tensor  # (batches, batch size) indices of items
     earlier: int  # batches of earlier rounds
+    in_all: int  # batches of all rounds of the run
     input_noise: float
 
 
@@ -99,6 +100,7 @@ class Game:
         self._augment = _augmentation(plan)
         self._has_batch_norm = bool(batch_norms(gan.discriminator.network))
         self._groups = deviation_groups(gan.discriminator.network)
+        self._shared: tuple[int, Tensor] | None = None  # a batch's number, and fakes with a graph
         self._losses: dict[str, list[Tensor]] = {"generator": [], "discriminator": []}
 
     def __enter__(self) -> Self:
@@ -109,6 +111,7 @@ class Game:
 
     def __exit__(self, *_: object) -> None:
         set_stream(self._gan.discriminator.network, None)
+        self._gan.generator.pace = self._gan.discriminator.pace = 1.0
 
     def __len__(self) -> int:
         return len(self._plan.batches)
@@ -118,7 +121,13 @@ class Game:
         for number, picked in enumerate(plan.batches):
             items = plan.dataset.items.index_select(0, picked)
             real = self._add_noise(plan.devices.to_discriminator(items))
+            self._set_pace(number)
             yield Batch(number, real, labels_of(plan.network, plan.dataset, picked))
+
+    def _set_pace(self, number: int) -> None:
+        """By how far the whole run is, not the round."""
+        for _, learner in self._gan.roles:
+            learner.pace = learner.settings.pace(self._plan.earlier + number, self._plan.in_all)
 
     # -------------------------------------------------------------------------- discriminator
 
@@ -127,8 +136,7 @@ class Game:
 
     def discriminator_loss(self, batch: Batch) -> Tensor:
         """Against the partner or a rival; no gradient reaches the generator."""
-        with torch.no_grad():
-            fake = self._generate(self._generators[self._draws[batch.number, 0]], batch)
+        fake = self._opposing_fakes(batch)
         real, fake = self._augment(batch.real), self._augment(fake)
         learner = self._gan.discriminator
         training = learner.settings  # its own: the weight of R1 may be a gene
@@ -153,6 +161,16 @@ class Game:
                 reported = reported + term.detach()
         self._losses["discriminator"].append(reported)
         return loss
+
+    def _opposing_fakes(self, batch: Batch) -> Tensor:
+        """What the discriminator is to tell from real items, without a graph."""
+        opponent = self._generators[self._draws[batch.number, 0]]
+        plays_too = opponent is self._gan.generator.network and self.generator_plays(batch)
+        if self._plan.training.share_fakes and plays_too:
+            self._shared = batch.number, self._generate(opponent, batch)
+            return self._shared[1].detach()
+        with torch.no_grad():
+            return self._generate(opponent, batch)
 
     def _turns_before(self, batch: Batch) -> int:
         """Batches that the discriminator has trained on before this one, over all rounds."""
@@ -189,7 +207,7 @@ class Game:
         """Against the partner or a rival."""
         learner, devices = self._gan.generator, self._plan.devices
         opponent = self._discriminators[self._draws[batch.number, 1]]
-        fake = self._augment(self._generate(learner.network, batch))
+        fake = self._augment(self._own_fakes(batch))
         fake_logits, class_loss = devices.discriminate(opponent, fake, batch.labels)
         real_logits = None
         if learner.objective.needs_real:
@@ -201,6 +219,16 @@ class Game:
             loss = loss + class_loss.mean()
         self._losses["generator"].append(loss.detach())
         return loss
+
+    def _own_fakes(self, batch: Batch) -> Tensor:
+        """The generator's own items, with their graph: those of the discriminator's turn, if any.
+
+        The generator has not changed since; its opponent has learnt from them.
+        """
+        shared, self._shared = self._shared, None
+        if shared is not None and shared[0] == batch.number:
+            return shared[1]
+        return self._generate(self._gan.generator.network, batch)
 
     def _generate(self, network: nn.Module, batch: Batch) -> Tensor:
         noise = draw_noise(self._plan.network, len(batch.real), self._noise)

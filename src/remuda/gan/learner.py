@@ -41,6 +41,8 @@ class Learner:
         self.after_step = tuple(after_step)
         self.objective = find_objective(settings.objective)
         self.optimizer = _optimizer(network, settings)
+        self.learning_rate = settings.learning_rate
+        self.pace = 1.0  # the factor of the learning rate that a schedule has reached
         self.average = (
             Average(network, settings.average, settings.average_ramp)
             if averages and settings.average is not None
@@ -54,10 +56,12 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        """The gene: what a schedule starts from, not how far it is."""
+        return self._learning_rate
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
+        self._learning_rate = float(value)
         self.optimizer.param_groups[0]["lr"] = value
 
     @property
@@ -104,7 +108,9 @@ class Learner:
 
     def step(self, loss: Tensor) -> None:
         """One descent step on `loss`; gradients reach this network and no other."""
-        parameters = self.optimizer.param_groups[0]["params"]
+        group = self.optimizer.param_groups[0]
+        group["lr"] = self.learning_rate * self.pace
+        parameters = group["params"]
         gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

@@ -104,12 +104,29 @@ class Relativistic(Objective):
         return softplus(fake - real).mean()
 
 
+class Hinge(Objective):
+    """Margins of one on either side of zero (Lim and Ye 2017, Tran et al. 2017).
+
+    Items beyond their margin teach the discriminator nothing more.
+    """
+
+    name = "hinge"
+
+    def generator_loss(self, fake: Tensor, real: Tensor | None = None) -> Tensor:
+        return -fake.mean()
+
+    def discriminator_loss(self, real: Tensor, fake: Tensor) -> Tensor:
+        """E max(0, 1 - D(x)) + E max(0, 1 + D(G(z)))."""
+        return (1 - real).relu().mean() + (1 + fake).relu().mean()
+
+
 OBJECTIVES: dict[str, Objective] = {
     "minimax": Minimax(),
     "heuristic": Heuristic(),
     "least_squares": LeastSquares(),
     "wasserstein": Wasserstein(),
     "relativistic": Relativistic(),
+    "hinge": Hinge(),
 }
 
 

@@ -89,11 +89,11 @@ def batch_norms(network: nn.Module) -> list[_BatchNorm]:
 def clip_weights(network: nn.Module, bound: float) -> None:
     """The original WGAN's Lipschitz mechanism: every weight and bias back into [-bound, bound].
 
-    Batch norm is spared: with its scales at a hundredth in every layer, hardly any of the critic's
+    Norms are spared: with their scales at a hundredth in every layer, hardly any of the critic's
     gradient would reach the generator.
     """
     for layer in network.modules():
-        if not isinstance(layer, _BatchNorm):
+        if not isinstance(layer, _BatchNorm | nn.LayerNorm | nn.GroupNorm):
             for parameter in layer.parameters(recurse=False):
                 parameter.clamp_(-bound, bound)
 

@@ -13,7 +13,7 @@ from torch import nn
 from remuda.config.networks import ClassDcganSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
-from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
+from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
 from remuda.gan.networks.layers import (
     EnlargingConv,
     MinibatchDeviation,
@@ -60,8 +60,10 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     for number, (before, after) in enumerate(pairwise((shape[0], *widths))):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), leaky()]
         layers.append(StreamDropout(settings.dropout))
-        if number > 0 and settings.batch_norm and not settings.spectral_norm:
+        if number > 0 and settings.discriminator_has_batch_norm:
             layers.append(nn.BatchNorm2d(after, eps=settings.epsilon))
+        elif number > 0 and settings.discriminator_has_layer_norm:
+            layers.append(layer_norm(after))
         if number == 1 and settings.attention:
             layers.append(SelfAttention(after))
         side = (side + 1) // 2

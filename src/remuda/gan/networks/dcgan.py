@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from torch import nn
 
-from remuda.config.networks import DcganSettings
+from remuda.config.networks import ConvolutionalSettings, DcganSettings
 from remuda.errors import ConfigError
-from remuda.gan.networks.family import Family, Shape, leaky, normal_weights
+from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
 from remuda.gan.networks.layers import MinibatchDeviation
 
 
@@ -40,26 +40,28 @@ def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
     return nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
 
 
-def discriminator(width: int, shape: Shape, *, spectral_norm: bool, group: int) -> nn.Module:
+def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> nn.Module:
     """Radford's discriminator, `width` channels after its first layer.
 
-    With a `group`, the deviation of that many items is one more channel before the head.
+    A minibatch deviation is one more channel before the head.
     """
     channels, size = shape[0], shape[1]
     widths = [width << depth for depth in range(stages(size))]
     # Spectral norm replaces batch norm, as in Miyato et al. (2018): batch norm divides by the
     # batch's own deviation, so with it the bound on the weights would bound nothing.
-    batch_norm = not spectral_norm
+    batch_norm = settings.discriminator_has_batch_norm
     layers: list[nn.Module] = [halving(channels, widths[0], bias=True), leaky()]
     for before, after in pairwise(widths):
         layers.append(halving(before, after, bias=not batch_norm))
         if batch_norm:
             layers.append(nn.BatchNorm2d(after))
+        elif settings.discriminator_has_layer_norm:
+            layers.append(layer_norm(after))
         layers.append(leaky())
     start = size >> stages(size)
     last = widths[-1]
-    if group:
-        layers.append(MinibatchDeviation(group))
+    if settings.minibatch_stddev:
+        layers.append(MinibatchDeviation(settings.minibatch_stddev))
         last += 1
     head = nn.Linear(last * start * start, 1)
     return nn.Sequential(*layers, nn.Flatten(), head, nn.Flatten(0))
@@ -82,11 +84,6 @@ def halving(before: int, after: int, *, bias: bool) -> nn.Module:
 DCGAN = Family[DcganSettings](
     lambda _, shape: check_square("dcgan", shape),
     _generator,
-    lambda settings, shape: discriminator(
-        settings.width,
-        shape,
-        spectral_norm=settings.spectral_norm,
-        group=settings.minibatch_stddev,
-    ),
+    lambda settings, shape: discriminator(settings, settings.width, shape),
     normal_weights,
 )

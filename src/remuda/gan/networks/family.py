@@ -24,6 +24,7 @@ _POWER_ITERATIONS = 15  # before the first step, as many as PyTorch itself takes
 _GLOBAL_RNG = Lock()  # two threads that save and restore it by turns would change it
 
 Norm = nn.modules.batchnorm._BatchNorm
+ItemNorm = nn.LayerNorm | nn.GroupNorm  # which look at one item at a time
 Weighted = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
 
 
@@ -32,7 +33,7 @@ class Family(Generic[S]):
     """How one family checks an item's shape, builds its two networks and gives them weights.
 
     The builders run on the meta device, where constructors draw nothing; `initialise` then fills
-    every weight from the stream it is given (batch-norm layers are already filled).
+    every weight from the stream it is given (norm layers are already filled).
     """
 
     check_shape: Callable[[S, Shape], None]
@@ -43,6 +44,11 @@ class Family(Generic[S]):
 
 def leaky() -> nn.Module:
     return nn.LeakyReLU(_SLOPE, inplace=True)
+
+
+def layer_norm(channels: int) -> nn.Module:
+    """Layer norm of images: over channels and places alike, a scale and a shift per channel."""
+    return nn.GroupNorm(1, channels)
 
 
 def uniform_weights(layer: Weighted, rng: torch.Generator) -> None:
@@ -91,6 +97,9 @@ def fill(
         if isinstance(norm, Norm):
             norm.reset_running_stats()
             norm.weight.normal_(1.0, _DCGAN_STD, generator=rng)
+            norm.bias.zero_()
+        elif isinstance(norm, ItemNorm):
+            norm.weight.fill_(1.0)
             norm.bias.zero_()
     for layer in weight_layers(network):
         initialise(layer, rng)

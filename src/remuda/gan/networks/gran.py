@@ -75,11 +75,6 @@ def _encoder(channels: int, widths: list[int], flat: int) -> nn.Sequential:
 GRAN = Family[GranSettings](
     lambda _, shape: check_square("gran", shape),
     GranGenerator,
-    lambda settings, shape: discriminator(
-        settings.discriminator_width,
-        shape,
-        spectral_norm=settings.spectral_norm,
-        group=settings.minibatch_stddev,
-    ),
+    lambda settings, shape: discriminator(settings, settings.discriminator_width, shape),
     normal_weights,
 )

@@ -6,6 +6,7 @@ Im et al. (2016) train on points with four fully connected batch-norm ReLU layer
 from __future__ import annotations
 
 import math
+from enum import Enum, auto
 from itertools import pairwise
 
 from torch import nn
@@ -25,7 +26,8 @@ def _check_shape(_: MlpSettings, shape: Shape) -> None:
 
 def _generator(settings: MlpSettings, shape: Shape) -> nn.Module:
     sizes = (settings.latent, *settings.hidden, math.prod(shape))
-    layers = _layers(sizes, settings.activation, batch_norm=settings.batch_norm)
+    norm = _Norm.of(settings.batch_norm, settings.generator_has_layer_norm)
+    layers = _layers(sizes, settings.activation, norm)
     if settings.output == "tanh":
         layers.append(nn.Tanh())
     if len(shape) > 1:
@@ -35,13 +37,11 @@ def _generator(settings: MlpSettings, shape: Shape) -> nn.Module:
 
 def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     sizes = (math.prod(shape), *reversed(settings.hidden), 1)
-    # Spectral norm replaces batch norm, as in the DCGAN discriminator.
-    wanted = settings.batch_norm and settings.discriminator_batch_norm
-    batch_norm = wanted and not settings.spectral_norm
+    norm = _Norm.of(settings.discriminator_has_batch_norm, settings.discriminator_has_layer_norm)
     # None on the first layer, as in Radford's: real and fake items pass in batches of their own,
     # and with normalised inputs a discriminator could not see that all items are too large.
-    first = _layers(sizes[:2], settings.activation, batch_norm=False)
-    rest = _layers(sizes[1:], settings.activation, batch_norm=batch_norm)
+    first = _layers(sizes[:2], settings.activation, _Norm.NONE)
+    rest = _layers(sizes[1:], settings.activation, norm)
     start = [*first, _activation(settings.activation)]
     layers = [*start, *rest]
     if settings.minibatch_stddev:
@@ -59,13 +59,28 @@ def _with_deviation(layers: list[nn.Module], group: int) -> list[nn.Module]:
     return [*layers[:place], MinibatchDeviation(group), wider, *layers[place + 1 :]]
 
 
-def _layers(sizes: tuple[int, ...], activation: str, *, batch_norm: bool) -> list[nn.Module]:
+class _Norm(Enum):
+    """What normalises a hidden layer."""
+
+    NONE = auto()
+    BATCH = auto()
+    LAYER = auto()
+
+    @classmethod
+    def of(cls, batch: bool, layer: bool) -> _Norm:
+        """Layer norm takes the place of batch norm."""
+        return cls.LAYER if layer else cls.BATCH if batch else cls.NONE
+
+
+def _layers(sizes: tuple[int, ...], activation: str, norm: _Norm) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes[:-1]):
         # No bias before a batch norm, which would subtract it again.
-        layers.append(nn.Linear(before, after, bias=not batch_norm))
-        if batch_norm:
+        layers.append(nn.Linear(before, after, bias=norm is not _Norm.BATCH))
+        if norm is _Norm.BATCH:
             layers.append(nn.BatchNorm1d(after))
+        elif norm is _Norm.LAYER:
+            layers.append(nn.LayerNorm(after))
         layers.append(_activation(activation))
     return [*layers, nn.Linear(sizes[-2], sizes[-1])]
 

@@ -8,7 +8,7 @@ from torch.nn.functional import avg_pool2d, interpolate
 from remuda.config.networks import ResnetSettings
 from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
 from remuda.gan.networks.dcgan import check_square, stages
-from remuda.gan.networks.family import Family, Shape, orthogonal_weights
+from remuda.gan.networks.family import Family, Shape, layer_norm, orthogonal_weights
 from remuda.gan.networks.layers import EnlargingConv, MinibatchDeviation, SelfAttention
 
 
@@ -30,17 +30,20 @@ class UpBlock(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """Half the side: two convolutions beside a mean; no norm, so gradient penalties hold."""
+    """Half the side: two convolutions beside a mean; no batch norm, so gradient penalties hold."""
 
-    def __init__(self, before: int, after: int, *, first: bool) -> None:
+    def __init__(self, before: int, after: int, *, first: bool, normed: bool) -> None:
         super().__init__()
+        self.norm_1 = layer_norm(before) if normed and not first else nn.Identity()
+        self.norm_2 = layer_norm(after) if normed else nn.Identity()
         self.first = first  # its input is an image, which must not lose its negative half
         self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
         self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
         self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv_2(self.conv_1(x if self.first else x.relu()).relu())
+        y = self.conv_1(x if self.first else self.norm_1(x).relu())
+        y = self.conv_2(self.norm_2(y).relu())
         shrunk: Tensor = avg_pool2d(y, 2) + self.skip(avg_pool2d(x, 2))
         return shrunk
 
@@ -72,7 +75,8 @@ def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
     width, count = settings.width, stages(shape[1])
     layers: list[nn.Module] = []
     for number in range(count):
-        layers.append(DownBlock(width if number else shape[0], width, first=number == 0))
+        before, normed = width if number else shape[0], settings.discriminator_has_layer_norm
+        layers.append(DownBlock(before, width, first=number == 0, normed=normed))
         if settings.attention and number == 0:
             layers.append(SelfAttention(width))
     if settings.minibatch_stddev:
