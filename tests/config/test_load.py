@@ -450,3 +450,19 @@ def test_configurations_load_without_torch() -> None:
     code = "import sys, remuda.config as c; c.load_config(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_settings_inside_a_section_of_a_section_keep_the_others(tmp_path: Path) -> None:
+    text = "method: {name: cellular, genes: {r1: [0.1, 1], step: 0.5}}\ntraining: {r1: 0.1}\n"
+    method = load_config(written(tmp_path, text), ["method.genes.step=0.8"]).method
+    assert isinstance(method, CellularSettings)
+    assert (method.genes.r1, method.genes.step) == ((0.1, 1), 0.8)
+
+
+def test_another_kind_of_a_section_inside_a_section_begins_anew(tmp_path: Path) -> None:
+    within = "{name: cellular, margin: 2}"
+    text = f"method: {{name: class_parallel, replicas: 2, within: {within}}}\n"
+    config = load_config(written(tmp_path, text), ["method.within={name: gap}"])
+    found = config.model_dump()["method"]["within"]
+    assert found["name"] == "gap"
+    assert "margin" not in found

@@ -25,6 +25,7 @@ VARIANTS: dict[str, type[Variant]] = {
     for name, field in Config.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, Variant)
 }
+_TAGS = {base.tag for base in VARIANTS.values()}
 # What `section=value` means, so that `grid=3x3` and `data=mnist` read as people say them.
 SHORTHANDS = {
     "grid": "shape",
@@ -175,8 +176,20 @@ def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
         if not (isinstance(old, dict) and isinstance(value, dict)):
             merged[key] = value
             continue
-        tag = VARIANTS[key].tag if key in VARIANTS else None
-        if tag in value and tag in old and value[tag] != old[tag]:
-            old = {}
-        merged[key] = {**old, **value}
+        merged[key] = _merge_sections(old, value)
     return merged
+
+
+def _merge_sections(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The old section with the new values, at any depth; another kind of section begins anew."""
+    if any(tag in old and tag in new and old[tag] != new[tag] for tag in _TAGS):
+        return dict(new)
+    return {
+        **old,
+        **{
+            key: _merge_sections(old[key], value)
+            if isinstance(value, dict) and isinstance(old.get(key), dict)
+            else value
+            for key, value in new.items()
+        },
+    }
