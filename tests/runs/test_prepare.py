@@ -11,7 +11,7 @@ import torch
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
-from remuda.runs.prepare import Run
+from remuda.runs.prepare import Run, changed_settings
 
 SMALL: dict[str, Any] = {
     "network": {"family": "mlp", "latent": 4, "hidden": [8]},
@@ -73,3 +73,25 @@ def test_code_changes_the_grid_through_the_configuration() -> None:
         "moore",
         "ring",
     ]
+
+
+def test_a_setting_that_is_newer_than_the_run_had_its_default_in_lists_too() -> None:
+    """A run that was begun before the setting existed goes on; switching it on is a change."""
+    network = {"family": "mlp", "hidden": [8, 8]}
+    values: dict[str, Any] = {
+        "method": {"name": "gap", "swap": "none"},
+        "members": [{}, {"network": network}],
+        "grid": {"shape": "1x2", "schedule": [{"round": 2, "neighbourhood": "ring"}]},
+    }
+    then = validate(values).model_dump(mode="json")
+    del then["members"][1]["network"]["layer_norm"]
+    del then["members"][0]["gradient_clip"]
+    del then["grid"]["schedule"][0]["table"]
+    del then["training"]["schedule"]
+    assert list(changed_settings(then, validate(values))) == []
+    network["layer_norm"] = "both"
+    assert list(changed_settings(then, validate(values))) == [
+        ("members[1].network.layer_norm", "none", "both")
+    ]
+    values["members"] = [{}]
+    assert [key for key, *_ in changed_settings(then, validate(values))] == ["members"]

@@ -256,13 +256,29 @@ def changed_settings(
         return
     values = now.model_dump(mode="json")
     if values.keys() - then.keys():
-        then = {**type(now)().model_dump(mode="json"), **then}
+        # Not validated: entries of lists may have keys that have no default.
+        then = {**type(now).model_construct().model_dump(mode="json"), **then}
     for name in sorted(then):
-        old, new, section = then[name], values.get(name), getattr(now, name, None)
+        old, new = then[name], values.get(name)
+        section: Any = getattr(now, name, None)
         if isinstance(old, dict) and isinstance(section, Settings):
             yield from changed_settings(old, section, f"{prefix}{name}.")
+        elif _are_entries(old, section):
+            for number, (before, entry) in enumerate(zip(old, section, strict=True)):
+                yield from changed_settings(before, entry, f"{prefix}{name}[{number}].")
         elif old != new:
             yield prefix + name, old, new
+
+
+def _are_entries(then: Any, now: Any) -> bool:
+    """Whether these are as many settings in a list as there are now."""
+    return (
+        isinstance(then, list)
+        and isinstance(now, tuple)
+        and len(then) == len(now)
+        and all(isinstance(entry, dict) for entry in then)
+        and all(isinstance(entry, Settings) for entry in now)
+    )
 
 
 def revision() -> str | None:
