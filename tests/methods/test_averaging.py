@@ -1,4 +1,4 @@
-"""Averaging against a plain reference: who is averaged with whom, what of them, and what is left."""
+"""Averaging against a plain reference: who is averaged with whom, what of them, what is left."""
 
 from __future__ import annotations
 
