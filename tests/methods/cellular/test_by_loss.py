@@ -105,7 +105,7 @@ def test_ancestors_and_lineages_follow_parents_and_survivors(replacement: str) -
     def followed(role: str, report: RoundReport) -> str:
         source = report.details["centre"][role]["from"]
         place = report.details["parents"][role] if source == "offspring" else source
-        return origin[role][place]
+        return origin[role][int(place)]
 
     for reports in rounds:
         origin = {role: [followed(role, report) for report in reports] for role in origin}
