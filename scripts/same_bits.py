@@ -225,7 +225,10 @@ def _add_others(cases: Cases) -> None:
             cases.add(name, "method=independent", *network, *told, resume=True)
     cases.add("class_parallel-replicas", *REPLICAS, *MLP, resume=True)
     for name, words in {
-        "cellular": ("method.within={name: cellular, losses: [minimax, heuristic]}",),
+        "cellular": (
+            "method.within={name: cellular, losses: [minimax, heuristic]}",
+            "method.within.opponents=subpopulation",
+        ),
         "gap": ("method.within={name: gap}", "method.replicas=3"),
         "gap-moves": ("method.within={name: gap, optimiser: moves, swap: generators}",),
     }.items():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.config import (
+    AveragingSettings,
     CellularSettings,
     ClassParallelSettings,
     GapSettings,
@@ -67,10 +68,10 @@ def test_losses_must_suit_one_discriminator(
     assert str(caught.value).startswith(section + says)
 
 
-@pytest.mark.parametrize("name", ["cellular", "gap", "independent"])
-def test_only_cells_that_breed_need_equal_networks(name: str) -> None:
+@pytest.mark.parametrize("name", ["cellular", "gap", "independent", "averaging"])
+def test_only_cells_that_breed_or_average_need_equal_networks(name: str) -> None:
     values = {"method": name, "members": [{}, {"network": {"family": "mlp", "hidden": [3]}}]}
-    if name != "cellular":
+    if name not in ("cellular", "averaging"):
         assert len(validate(values).networks) == 2
         return
     with pytest.raises(ConfigError, match=r"members\[1\]: its networks differ .* or method=gap"):
@@ -97,6 +98,91 @@ def test_class_parallel_decides_views_and_grid_itself(changes: dict[str, Any], s
         validate({"method": "class_parallel", **changes})
 
 
+# ---------------------------------------------------------------------------------- exchange
+
+
+def test_clones_play_each_other_unless_asked_otherwise() -> None:
+    assert CellularSettings().opponents == "partner"
+    assert CellularSettings().exchange == "loss"
+
+
+@pytest.mark.parametrize("exchange", ["score", "average"])
+def test_only_selection_by_loss_has_tournaments(exchange: str) -> None:
+    method = {"name": "cellular", "tournament_size": 99, "exchange": exchange}
+    validate({"method": method})
+    with pytest.raises(ConfigError, match=r"method\.tournament_size=99 is larger than"):
+        validate({"method": {**method, "exchange": "loss"}})
+
+
+@pytest.mark.parametrize("section", ["method", "method.within"])
+@pytest.mark.parametrize(
+    ("settings", "training", "says"),
+    [
+        ({"exchange": "score", "opponents": "subpopulation"}, {}, ".opponents=subpopulation does"),
+        ({"genes": {"average": [5, 50]}}, {}, ".genes.average=[5.0, 50.0] needs an averaged"),
+        ({"genes": {"average": [5, 50]}}, {"average": 9}, None),
+        (
+            {"genes": {"r1": [1, 2]}},
+            {"objective": "relativistic"},
+            ".genes.r1=[1.0, 2.0]: training",
+        ),
+        ({"genes": {"r1": [1, 2]}}, {"objective": "relativistic", "gamma": 0}, None),
+        ({"genes": {"r1": [1, 2]}}, {"objective": "wasserstein"}, None),
+        ({"genes": {"learning_rate": [1e-4, 1e-4]}, "exchange": "score"}, {}, None),
+    ],
+)
+def test_genes_and_exchange_must_suit_the_training(
+    section: str, settings: dict[str, Any], training: dict[str, Any], says: str | None
+) -> None:
+    cellular = {"name": "cellular", **settings}
+    method = class_parallel(replicas=2, within=cellular) if "within" in section else cellular
+    if says is None:
+        validate({"method": method, "training": training})
+        return
+    with pytest.raises(ConfigError) as caught:
+        validate({"method": method, "training": training})
+    assert str(caught.value).startswith(section + says)
+    assert "allowed:" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gene", ["learning_rate", "r1", "average"])
+@pytest.mark.parametrize("limits", [[2, 1], [0, 1], [-1, 1], [1], [1, 2, 3], "much"])
+def test_ranges_that_are_none_are_refused(gene: str, limits: Any) -> None:
+    values = {"method": {"name": "cellular", "genes": {gene: limits}}, "training": {"average": 9}}
+    with pytest.raises(ConfigError, match=rf"^method\.genes\.{gene}"):
+        validate(values)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "averaging", "peers": "strangers"},
+        {"name": "averaging", "every": 0},
+        {"name": "averaging", "moments": "lost"},
+        {"name": "cellular", "exchange": "money"},
+        {"name": "cellular", "select_every": 0},
+        {"name": "cellular", "margin": -1},
+        {"name": "cellular", "most_relatives": 0},
+        {"name": "cellular", "fitness_batches": 0},
+        {"name": "cellular", "ensemble": "worst"},
+        {"name": "cellular", "genes": {"step": -1}},
+    ],
+    ids=lambda settings: "-".join(list(settings)),
+)
+def test_values_that_are_not_allowed_are_named(settings: dict[str, Any]) -> None:
+    (key,) = settings.keys() - {"name"}
+    with pytest.raises(ConfigError, match=rf"^method\.{key}") as caught:
+        validate({"method": settings})
+    assert "allowed:" in str(caught.value)
+
+
+def test_replicas_of_a_label_do_not_average() -> None:
+    """They do not have a common start."""
+    with pytest.raises(ConfigError, match=r"^method\.within"):
+        validate({"method": class_parallel(replicas=2, within={"name": "averaging"})})
+
+
 # ---------------------------------------------------------------------------------- rounds
 
 
@@ -106,6 +192,7 @@ def test_class_parallel_decides_views_and_grid_itself(changes: dict[str, Any], s
         CellularSettings(),
         IndependentSettings(),
         GapSettings(),
+        AveragingSettings(),
         ClassParallelSettings(),
         ClassParallelSettings(replicas=2, within=GapSettings()),
     ],

@@ -17,7 +17,7 @@ from remuda.clock import Clock
 from remuda.config import Config
 from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
-from remuda.methods import build_method, lineage, lineages_met
+from remuda.methods import ancestor, build_method, lineage, lineages_met
 from remuda.methods.matching import matching
 from remuda.runs.prepare import Run
 from remuda.streams import choice_stream
@@ -351,6 +351,17 @@ def test_a_round_length_that_disagrees_with_swap_every_is_refused() -> None:
         "training.batches_per_round=3: method.swap_every=0.5 of an epoch of 4 batches is 2; "
         "allowed: 2, or null in either"
     )
+
+
+def test_ancestors_go_with_generators() -> None:
+    population = Population(gap(2, method={"swap": "generators"}))
+    found = []
+    for _ in range(3):
+        population.play()
+        parcels = population.parcels().values()
+        found.append([ancestor(parcel) for parcel in parcels])
+        assert [lineage(parcel) for parcel in parcels] == ["0", "1"]
+    assert found == [["0", "1"], ["1", "0"], ["0", "1"]]
 
 
 # ---------------------------------------------------------------------------- members that differ

@@ -27,8 +27,9 @@ from remuda.metrics import (
     Scorer,
     load_extractor,
     score_of,
+    spread,
 )
-from remuda.metrics.jackknife import GROUPS
+from remuda.metrics.jackknife import GROUPS, MOST_SPREAD, Resamples
 from remuda.streams import choice_stream, tensor_stream
 from tests.tiny import PixelExtractor
 
@@ -298,6 +299,119 @@ def test_the_weights_of_perfect_members_do_not_drift_towards_equal_ones() -> Non
 
     assert concentration(corrected=False) < 0.29
     assert concentration(corrected=True) > 0.35
+
+
+# ---------------------------------------------------------------------------- the error
+
+
+def normal(count: int, seed: int, shift: float = 0.0, d: int = 4) -> Features:
+    points = torch.randn(count, d, generator=torch.Generator().manual_seed(seed))
+    points[:, 0] += shift
+    return Features(points, points)
+
+
+def resampled(features: Features) -> Resamples:
+    return GroupedStatistics.mixture([GroupedStatistics.of(features)], [1.0])
+
+
+def test_the_standard_error_of_a_mean_is_the_one_in_the_books() -> None:
+    """That of K group means: their deviation over the root of K."""
+    features = normal(40, 1)
+    found = resampled(features).standard_error(lambda part: float(part.feature_mean[0]))
+    groups = torch.stack([features.features[k::GROUPS, 0].double().mean() for k in range(GROUPS)])
+    assert found == pytest.approx(float(groups.std() / GROUPS**0.5))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "fid"])
+def test_the_standard_error_is_how_far_repetitions_scatter(statistic: str) -> None:
+    real = SampleStatistics.of(normal(20_000, 0))
+
+    def score(part: SampleStatistics) -> float:
+        if statistic == "mean":
+            return float(part.feature_mean[0])
+        return score_of("fid", real, part)
+
+    repeated = [resampled(normal(200, seed, shift=1.0)) for seed in range(1, 201)]
+    scattered = np.std([one.corrected(score) for one in repeated])
+    estimated = np.sqrt(np.mean([one.standard_error(score) ** 2 for one in repeated]))
+    assert estimated == pytest.approx(scattered, rel=0.2)
+
+
+def test_the_standard_error_falls_with_the_root_of_the_samples() -> None:
+    def error(count: int) -> float:
+        found = [
+            resampled(normal(count, seed)).standard_error(lambda part: float(part.feature_mean[0]))
+            for seed in range(100)
+        ]
+        return float(np.sqrt(np.mean(np.square(found))))
+
+    assert error(100) == pytest.approx(0.1, rel=0.15)
+    assert error(1600) == pytest.approx(0.025, rel=0.15)
+
+
+def test_without_groups_nobody_knows_the_error() -> None:
+    assert math.isnan(resampled(normal(9, 1)).standard_error(lambda _: 1.0))
+    scorer, old = Scorer(PixelExtractor(16), images(40, 0), "fid"), load_file(OLD)
+    assert math.isnan(scorer.standard_error(Assessment.from_tensors(strip_prefix("a.", old))))
+
+
+@pytest.mark.parametrize("metric", RANKING)
+def test_the_scorers_standard_error_is_that_of_its_metric(metric: str) -> None:
+    scorer = Scorer(PixelExtractor(16), images(40, 0), metric)
+    found = scorer.assess(images(40, 1))
+    features = scorer.extractor(images(40, 1))
+    values = []
+    for group in range(GROUPS):
+        kept = [place for place in range(40) if place % GROUPS != group]
+        rest = SampleStatistics.of(Features(features.features[kept], features.logits[kept]))
+        values.append(score_of(metric, scorer.real, rest))
+    wanted = math.sqrt((GROUPS - 1) * np.var(values))
+    assert scorer.standard_error(found) == pytest.approx(wanted)
+
+
+def test_a_broken_generator_has_no_standard_error() -> None:
+    scorer, some = Scorer(PixelExtractor(16), images(40, 0), "fid"), images(40, 2)
+    some[7] = math.nan
+    assert math.isnan(scorer.standard_error(scorer.assess(some)))
+
+
+# ---------------------------------------------------------------------------- the spread
+
+
+def spread_of(*shifts: float, count: int = 500) -> float:
+    return spread(
+        [GroupedStatistics.of(normal(count, seed, shift)) for seed, shift in enumerate(shifts)]
+    )
+
+
+def test_equal_generators_are_not_apart() -> None:
+    found = spread_of(*[0.0] * 10)
+    plain = [score_of("fid", *map(SampleStatistics.of, (normal(500, 0), normal(500, 1))))]
+    assert abs(found) < 0.3 * plain[0]
+
+
+def test_the_spread_grows_with_the_distance() -> None:
+    found = [spread_of(*[-shift, shift] * 3) for shift in (0.0, 0.2, 0.5, 1.0, 3.0)]
+    assert found == sorted(found)
+
+
+def test_the_spread_of_two_normal_generators_is_what_it_should_be() -> None:
+    """N(±a, 1) against their mixture, of variance 1 + a²: a² + (√(1 + a²) − 1)²."""
+    for a in (0.5, 2.0):
+        wanted = a**2 + (math.sqrt(1 + a**2) - 1) ** 2
+        assert spread_of(-a, a, count=20_000) == pytest.approx(wanted, rel=0.03)
+
+
+def test_some_generators_stand_for_many() -> None:
+    parts = [GroupedStatistics.of(normal(20, seed)) for seed in range(2 * MOST_SPREAD)]
+    assert spread(parts) == spread(parts[::2])
+
+
+def test_a_broken_generator_makes_the_spread_unknown_and_no_trouble() -> None:
+    broken = GroupedStatistics.of(
+        Features(torch.full((30, 4), torch.nan), torch.full((30, 4), torch.nan))
+    )
+    assert math.isnan(spread([GroupedStatistics.of(normal(30, 1)), broken]))
 
 
 # ---------------------------------------------------------------------------- the scorer

@@ -203,10 +203,12 @@ class CellularSettings(InnerMethodSettings):
                 f"{list(self.genes.learning_rate)} draws one rate for both networks; allowed: null "
                 "in either"
             )
-        if self.genes.r1 is not None and OBJECTIVES[training.objective].uses_gamma:
+        uses_gamma = OBJECTIVES[training.objective].uses_gamma and training.gamma > 0
+        if self.genes.r1 is not None and uses_gamma:
             raise ValueError(
                 f"{section}.genes.r1={list(self.genes.r1)}: training.objective="
-                f"{training.objective} has R1 already, weighted by gamma; allowed: null"
+                f"{training.objective} has R1 already, weighted by gamma; allowed: null, or "
+                "training.gamma=0"
             )
 
     def _check_tournament(self, settings: GridSettings) -> None:

@@ -22,12 +22,15 @@ from torch import Tensor
 from remuda.clock import Clock
 from remuda.config import AveragingSettings
 from remuda.gan.cell import Cell
-from remuda.gan.learner import Gan, Learner
+from remuda.gan.learner import MOMENTS, Gan, Learner
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods.base import Match, Method, Mixture
 from remuda.methods.lineage import cell_origin, check_common_origin, origin
 from remuda.methods.matching import matching
 from remuda.metrics import Scorer
+
+# Counts that are not integers.
+STEP_COUNTS = tuple(f"{optimiser}.step." for optimiser in MOMENTS)
 
 
 class Averaging(Method):
@@ -102,11 +105,11 @@ def mean_tensors(
     """The mean of tensors of the same names; of counts, the largest."""
     shares = [1 / len(parts)] * len(parts) if weights is None else weights
     names = [name for name in parts[0] if all(name in part for part in parts)]
-    return {name: _mean_of([part[name] for part in parts], shares) for name in names}
+    return {name: _mean_of(name, [part[name] for part in parts], shares) for name in names}
 
 
-def _mean_of(values: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
-    if not values[0].is_floating_point():
+def _mean_of(name: str, values: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    if not values[0].is_floating_point() or name.startswith(STEP_COUNTS):
         return torch.stack([value.cpu() for value in values]).amax(0)
     total = torch.zeros_like(values[0])
     for value, share in zip(values, shares, strict=True):

@@ -103,8 +103,8 @@ class Method(ABC):
     exact_peers: bool = False
     # Whether the genes of cells change, so that those of the winner are worth knowing.
     evolves_genes: bool = False
-    # Whether it can do nothing without scores.
-    needs_scores: bool = False
+    # The setting that is `score` and can do nothing without scores, if it is.
+    needs_scores: str | None = None
     # Whether cells remember the discriminators that their generators met. Where they do not, all
     # cells that are linked at all count as having met.
     remembers_met: ClassVar[bool] = False
@@ -126,9 +126,13 @@ class Method(ABC):
 
     def cell(self, index: int, dataset: Dataset, view: Tensor, scorer: Scorer | None) -> Cell:
         """A new cell that trains by this method."""
-        return Cell(
-            index, self.config, dataset, view, scorer, self._first_state(index), self.founder(index)
-        )
+        state, founder = self._first_state(index), self.founder(index)
+        cell = Cell(index, self.config, dataset, view, scorer, state, founder)
+        self.equip(cell)
+        return cell
+
+    def equip(self, cell: Cell) -> None:  # noqa: B027 - most have none
+        """Give a new cell what it has of its own beside its first weights."""
 
     def founder(self, index: int) -> int:
         """The cell whose first weights a cell starts with: itself, unless all are related."""
@@ -143,7 +147,9 @@ class Method(ABC):
         """A cell to look at parcels with: unscored, and on the CPU, wherever the run trains."""
         here = self.config.model_copy(update={"devices": DeviceSettings()})
         state, founder = self._first_state(index), self.founder(index)
-        return Cell(index, here, dataset, view, None, state, founder)
+        cell = Cell(index, here, dataset, view, None, state, founder)
+        self.equip(cell)
+        return cell
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuse, before anything is written, networks that cannot make or swap such items."""

@@ -44,6 +44,7 @@ class ClassParallel(Method):
         self._within = _within(config, self.settings, self._labels)
         self.exact_peers = self._within.exact_peers
         self.state = self._within.state
+        self.needs_scores = self._within.needs_scores and "method.within.exchange"
         self._scorers: dict[int, Scorer] = {}
 
     @classmethod
@@ -72,6 +73,9 @@ class ClassParallel(Method):
         shape = (config.method.replicas, len(counts))
         grid = config.grid.model_copy(update={"shape": shape})
         return config.model_copy(update={"grid": grid})
+
+    def equip(self, cell: Cell) -> None:
+        self._within.equip(cell)
 
     def check(self, shape: tuple[int, ...]) -> None:
         super().check(shape)

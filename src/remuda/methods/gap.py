@@ -33,7 +33,7 @@ from remuda.gan.networks import discriminator_skeleton
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods.base import Details, Match, Method, Mixture
 from remuda.methods.independent import best_or_all
-from remuda.methods.lineage import lineage, lineages_met
+from remuda.methods.lineage import ancestor, lineage, lineages_met
 from remuda.methods.matching import matching
 from remuda.methods.state import CellState
 from remuda.metrics import Scorer
@@ -102,7 +102,7 @@ class Gap(Method):
         if self.settings.swap == "generators":
             generator = adopted(gan.generator, role_tensors(parcel, "generator"), moves=moves)
             cell.gan = Gan(cell.index, generator, gan.discriminator)
-            state.met = sorted(lineages_met(parcel))
+            state.met, state.ancestor = sorted(lineages_met(parcel)), ancestor(parcel)
         else:
             theirs = adopted(gan.discriminator, role_tensors(parcel, "discriminator"), moves=moves)
             cell.gan = Gan(cell.index, gan.generator, theirs)

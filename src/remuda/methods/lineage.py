@@ -7,6 +7,7 @@ lineages it trained against.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from remuda.errors import ConfigError
@@ -104,7 +105,12 @@ def linked_cells(method: Method, cells: int, rounds: int) -> Mapping[int, frozen
     """
     groups = {cell: {cell} for cell in range(cells)}
     changes = {start for start, _ in method.grid.changes if start <= rounds}
-    for round in sorted({*range(1, min(rounds, MOST_ROUNDS) + 1), *changes}):
+    meetings = (
+        round
+        for round in range(1, rounds + 1)
+        if any(method.peers(cell, round) for cell in range(cells))
+    )
+    for round in sorted({*islice(meetings, MOST_ROUNDS), *changes}):
         for cell in range(cells):
             for peer in method.peers(cell, round):
                 if groups[peer] is not groups[cell]:

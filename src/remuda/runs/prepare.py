@@ -70,10 +70,11 @@ class Run:
             check_ranking(config, extractor)
             chosen, _ = reference_indices(_reference_views(config, dataset, views), real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
-        elif method.needs_scores:
+        elif method.needs_scores is not None:
             raise ConfigError(
-                f"method.exchange=score: nothing scores {dataset.name} (score.extractor="
-                f"{config.score.extractor}); allowed: another extractor, or method.exchange=loss"
+                f"{method.needs_scores}=score: nothing scores {dataset.name} (score.extractor="
+                f"{config.score.extractor}); allowed: another extractor, or "
+                f"{method.needs_scores}=loss"
             )
         return cls(config, dataset, method, scorer, views, extractor)
 

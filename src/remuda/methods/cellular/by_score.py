@@ -59,9 +59,8 @@ class ByScore(Breeding):
             if (assessment := parcel_assessment(parcel)) is not None
         }
         for place in sorted(ranks, key=lambda place: (ranks[place].loss, place)):
-            if not own.is_beaten_by(ranks[place], self.settings.margin):
-                return 0
-            if self._has_room(found[place], found):
+            beaten = own.is_beaten_by(ranks[place], self.settings.margin)
+            if beaten and self._has_room(found[place], found):
                 return place
         return 0
 

@@ -1,7 +1,7 @@
 """The genes of a GAN: learning rates, the generator's loss, R1's weight, the average's half-life.
 
 Where a gene has a range, cells draw their first value from it, evenly in the logarithm, and
-mutations are factors; learning rates without a range mutate as in the articles, by adding.
+mutations are factors; where no gene has one, learning rates mutate as in the articles, by adding.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _mutate_within(
         chance, step = rng.random(), rng.normal(0.0, ranges.step)
         if limits is None or value is None or chance >= settings.mutation_probability:
             return None
-        mutant = min(max(value * math.exp(step), limits[0]), limits[1])
+        mutant = _within(limits, value * math.exp(step))
         done[name] = [value, mutant]
         return mutant
 
@@ -91,4 +91,8 @@ def _new_loss(gan: Gan, settings: CellularSettings, rng: np.random.Generator) ->
 
 def _drawn(limits: Range, rng: np.random.Generator) -> float:
     low, high = map(math.log, limits)
-    return float(math.exp(rng.uniform(low, high)))
+    return _within(limits, math.exp(rng.uniform(low, high)))
+
+
+def _within(limits: Range, value: float) -> float:
+    return min(max(value, limits[0]), limits[1])

@@ -23,12 +23,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor
-
 from remuda.clock import Clock
 from remuda.config import CellularSettings, Config
 from remuda.config.geometry import GridSchedule
-from remuda.data import Dataset
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel, parcel_assessment
 from remuda.methods.base import Details, Match, Method, Mixture
@@ -56,8 +53,9 @@ class Cellular(Method):
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
         self._breeding = EXCHANGES[self.settings.exchange](self.settings)
-        self.evolves_genes = self.settings.mutation and self.settings.genes.drawn
-        self.needs_scores = self.settings.exchange == "score" and self.settings.selection
+        self.evolves_genes = self.settings.genes.drawn
+        if self.settings.exchange == "score" and self.settings.selection:
+            self.needs_scores = "method.exchange"
 
     def founder(self, index: int) -> int:
         return 0 if self.settings.exchange == "average" else index
@@ -66,10 +64,8 @@ class Cellular(Method):
         if self.settings.exchange == "average":
             check_common_origin(parcels, "method.exchange=average")
 
-    def cell(self, index: int, dataset: Dataset, view: Tensor, scorer: Scorer | None) -> Cell:
-        cell = super().cell(index, dataset, view, scorer)
+    def equip(self, cell: Cell) -> None:
         draw_genes(cell.gan, self.settings, cell.streams)
-        return cell
 
     def peers(self, cell: int, round: int) -> tuple[int, ...]:
         return self.grid.at(round).neighbours(cell) if self.settings.communication else ()
