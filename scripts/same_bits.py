@@ -66,6 +66,18 @@ class Job:
         return self.name.replace("~across", "~resume")
 
 
+# A file of its own, since presets may change between two revisions.
+BASE = "data/base.yaml"
+BASE_TEXT = """\
+name: base
+rounds: 30
+data: digits
+network: {family: mlp, activation: leaky_relu}
+training: {learning_rate: 0.001}
+grid: 2x2
+method: {name: cellular, opponents: partner, replacement: comma}
+run: {sheet_every: 10}
+"""
 TINY = (
     "seed=5",
     "rounds=3",
@@ -142,7 +154,7 @@ class Cases:
         self,
         name: str,
         *words: str,
-        preset: str = "quickstart",
+        preset: str = BASE,
         resume: bool = False,
         needs: Sequence[str] = (),
     ) -> None:
@@ -173,7 +185,7 @@ def all_jobs(thorough: bool) -> list[Job]:
     _add_training(cases)
     _add_data(cases)
     _add_presets(cases)
-    cases.jobs.append(Job("command~train", "command", ("quickstart", *TINY, *MLP)))
+    cases.jobs.append(Job("command~train", "command", (BASE, *TINY, *MLP)))
     cases.jobs.append(
         Job("command~resume", "command", begun="command~train", needs=("command~train",))
     )
@@ -362,6 +374,7 @@ def write_data(folder: Path) -> None:
         images[labels == 1, :14] += 100
         images[labels == 2, :, :14] += 100
         np.savez(folder / f"{name}.npz", x=images, y=labels)
+    (folder / "base.yaml").write_text(BASE_TEXT)
     np.savetxt(folder / "points.csv", rng.normal(size=(120, 2)), delimiter=",", fmt="%.6f")
 
 
