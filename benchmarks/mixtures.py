@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import Progress
 from scipy import optimize
 
 from remuda.compare.result import ENOUGH_SEEDS
@@ -251,24 +250,16 @@ def main(words: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     found, code, console = [], 0, Console(stderr=True)
     for number, path in enumerate(arguments.runs, 1):
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("", total=None)
-            title = f"{number}/{len(arguments.runs)} {path.name}"
-            if not console.is_terminal:
-                print(f"mixtures: {title}", file=sys.stderr, flush=True)
-            try:
-                run = mix(
-                    *(path, arguments.data_dir),
-                    lambda doing, bar=bar, task=task, title=title: bar.update(  # type: ignore[misc]
-                        task, description=f"{title}: {doing}"
-                    ),
-                )
-            except RemudaError as error:
-                print(f"mixtures: {error}", file=sys.stderr)
-                code = error.exit_code
-                continue
-        found.append(run)
-        print(_run_table(run), flush=True)
+        say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
+        say(f"mixtures: {number}/{len(arguments.runs)} {path}")
+        try:
+            with console.status("") as status:  # nothing where there is no terminal
+                found.append(mix(path, arguments.data_dir, status.update))
+        except RemudaError as error:
+            say(f"mixtures: {error}")
+            code = error.exit_code
+            continue
+        print(_run_table(found[-1]), flush=True)
     rows = compare(found)
     if rows:
         print(_arm_tables(rows), flush=True)
@@ -278,7 +269,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _record(found: Sequence[Found], rows: Sequence[Versus]) -> dict[str, Any]:
-    plain = [{**vars(row), "difference": vars(row.difference), "test": vars(row.test)} for row in rows]
+    plain = [
+        {**vars(row), "difference": vars(row.difference), "test": vars(row.test)} for row in rows
+    ]
     runs = [{**vars(run), "path": str(run.path), "arm": run.arm} for run in found]
     return {"choosing": CHOOSING, "reporting": REPORTING, "runs": runs, "versus_best": plain}
 
