@@ -6,15 +6,19 @@ Takes the (averaged) generators in each run's last checkpoint and makes one ense
 
     best        the member with the least FID
     uniform     all members with equal weights
-    weighted    the weights with the least FID of the mixture (SLSQP from uniform and from best)
-    balanced    the weights with the least TVD of the classes (a linear programme)
+    weighted    the weights with the least FID of the mixture
+    balanced    the weights with the least TVD of the classes
     average     one generator with the mean weights of the largest family; – without relatives
 
 Best, weighted and balanced are chosen by the same 2,000 fresh samples of each member against
 training images; FID is freed of its bias by the jackknife, as live scores are. All are reported by
 10,000 other samples against the images that no cell saw, by the run's own extractor. Over runs
-named ARM-seed-N it prints the mean differences from best, with 95 % intervals and the exact
-sign-flip test's p over seeds; stars are after Holm's correction over all that is printed.
+named ARM-seed-N it prints the mean differences from best with 95 % intervals, and the p of the
+sign-flip test over seeds; stars are after Holm's correction over all that is printed.
+
+FID is convex in the weights: |μ−m|² + tr C is linear in them, C concave, and tr (AC)^½ concave and
+growing in C. So no mixture is worse than its members are in the mean, and SLSQP finds the least but
+for the correction, which is why it starts from uniform and from best.
 """
 
 from __future__ import annotations
@@ -24,10 +28,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +39,7 @@ from scipy import optimize
 
 from remuda.compare.result import ENOUGH_SEEDS
 from remuda.compare.statistics.significance import Significance, holm, significance
-from remuda.compare.statistics.summaries import Difference, difference, stars
+from remuda.compare.statistics.summaries import Array, Difference, difference, stars
 from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.files import write_json
 from remuda.methods import ancestor, mean_tensors
@@ -50,26 +53,20 @@ from remuda.streams import stream_key
 
 CHOOSING, REPORTING = 2_000, 10_000  # samples: of each member, and of each ensemble
 WAYS = ("best", "uniform", "weighted", "balanced", "average")
-FIGURES = {"fid": "{:.3f}", "fid_logits": "{:.3f}", "tvd": "{:.4f}", "is": "{:.3f}"}
+FIGURES = {"fid": ".3f", "fid_logits": ".3f", "tvd": ".4f", "is": ".3f"}
 STEP = 1e-4  # of finite differences: far above the rounding of a FID, far below its curvature
 
 Weights = list[float]
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Found:
     """What the ways to mix came to in one run; weights by member, figures by name."""
 
-    path: Path
+    path: str
+    arm: str | None  # of a comparison, if the folder's name says so
     weights: Mapping[str, Weights]
     figures: Mapping[str, Mapping[str, float]]
-
-    @property
-    def arm(self) -> str | None:
-        """The arm of a comparison that it is a run of; None if its name does not say."""
-        named = re.fullmatch(r"(.+)-seed-\d+", self.path.name)
-        return str(self.path.parent / named[1]) if named else None
 
 
 @dataclass(frozen=True)
@@ -84,21 +81,16 @@ class Versus:
     test: Significance
 
 
-# ---------------------------------------------------------------------------- choosing
-
-
 def choose(real: SampleStatistics, parts: Sequence[GroupedStatistics]) -> dict[str, Weights]:
     """The weights that each way gives members of which these samples are known."""
 
-    def loss(weights: Sequence[float]) -> float:
-        shares = np.clip(weights, 0, None)
-        mixed = GroupedStatistics.mixture(parts, (shares / shares.sum()).tolist())
+    def loss(weights: Array) -> float:
+        shares = weights.clip(0) / weights.clip(0).sum()
+        mixed = GroupedStatistics.mixture(parts, shares.tolist())
         return METRICS["fid"].as_loss(mixed.corrected(partial(score_of, "fid", real)))
 
     corners = np.eye(len(parts))
     alone = [loss(corner) for corner in corners]
-    if not np.isfinite(alone).all():
-        raise ConfigError(f"member {np.argmax(alone)} makes samples that are not finite")
     best, uniform = corners[np.argmin(alone)], np.full(len(parts), 1 / len(parts))
     tried = [best, uniform]
     for start in (uniform, best) if len(parts) > 1 else ():
@@ -108,14 +100,15 @@ def choose(real: SampleStatistics, parts: Sequence[GroupedStatistics]) -> dict[s
             bounds=[(0, 1)] * len(parts),
             constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
             options={"eps": STEP, "ftol": 1e-4},
-        ).x.clip(0)
-        tried.append(found / found.sum())
+        )
+        kept = found.x.clip(0).round(3)
+        tried.append(kept / kept.sum())
     chosen = {"best": best, "uniform": uniform, "weighted": min(tried, key=loss)}
-    return {name: one.tolist() for name, one in chosen.items()} | {"balanced": balance(real, parts)}
+    return {way: one.tolist() for way, one in chosen.items()} | {"balanced": balance(real, parts)}
 
 
 def balance(real: SampleStatistics, parts: Sequence[GroupedStatistics]) -> Weights:
-    """The least sum of t with |shares of the mixture - real shares| <= t, class by class."""
+    """A linear programme: the least sum of t, where no class's share is off by more than its t."""
     whole = [GroupedStatistics.mixture([part], [1.0]).whole for part in parts]
     shares = torch.stack([one.class_shares for one in whole], 1).numpy()
     wanted, (classes, members) = real.class_shares.numpy(), shares.shape
@@ -139,10 +132,7 @@ def family(population: Population) -> Weights | None:
     return [(one == largest) / size for one in ancestors] if size > 1 else None
 
 
-# ---------------------------------------------------------------------------- reporting
-
-
-def mix(path: Path, data_dir: Path | None, step: Step) -> Found:
+def mix(path: Path, data_dir: Path | None, doing: Callable[[str], None]) -> Found:
     """All ways for one finished run."""
     folder = RunFolder.open(path)
     if folder.result() is None:
@@ -156,34 +146,39 @@ def mix(path: Path, data_dir: Path | None, step: Step) -> Found:
     check_reference(run)
     parts = []
     for member in population.members:
-        step(f"sampling cell {member.cell}")
+        doing(f"sampling cell {member.cell}")
         samples = population.draw(member, CHOOSING, config.seed, "mixtures")
+        if not bool(samples.isfinite().all()):
+            raise ConfigError(f"{path}: cell {member.cell} makes samples that are not finite")
         parts.append(GroupedStatistics.of(run.scorer.extractor(samples)))
-    step("choosing weights")
+    doing("choosing weights")
     weights, related = choose(run.scorer.real, parts), family(population)
     weights |= {"average": related} if related else {}
     figures = {}
     for way, chosen in weights.items():
-        step(f"scoring {way}")
-        ensemble = _ensemble(population, chosen, merged=way == "average")
+        doing(f"scoring {way}")
+        ensemble = make_ensemble(population, chosen, merged=way == "average")
         seed = stream_key(config.seed, 0, population.round, "mixtures")
         scores = score_ensemble(run, ensemble, [*FIGURES], samples=REPORTING, seed=seed)
         assert scores is not None  # there is an extractor
         figures[way] = {name: scores.values[name] for name in FIGURES}
-    return Found(path.resolve(), weights, figures)
+    named = re.fullmatch(r"(.+)-seed-\d+", path.resolve().name)
+    arm = str(path.resolve().parent / named[1]) if named else None
+    return Found(str(path), arm, weights, figures)
 
 
-def _ensemble(population: Population, weights: Weights, *, merged: bool) -> Ensemble:
-    members = [
-        Member(one.cell, weight, one.generator.state_dict(), one.network)
-        for one, weight in zip(population.members, weights, strict=True)
-        if weight > 0
-    ]
+def make_ensemble(population: Population, weights: Weights, *, merged: bool) -> Ensemble:
+    """All members, also those without weight: ensembles of equal size share their noise."""
+    states = [one.generator.state_dict() for one in population.members]
     if merged:
-        mean = mean_tensors([one.state for one in members])
-        members = [Member(members[0].cell, 1.0, mean, members[0].network)]
+        related = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
+        states = [mean_tensors(related)] * len(states)
+    members = tuple(
+        Member(one.cell, weight, state, one.network)
+        for one, weight, state in zip(population.members, weights, states, strict=True)
+    )
     dataset = population.dataset
-    return Ensemble(population.config.network, dataset.shape, tuple(members), dataset.scaling)
+    return Ensemble(population.config.network, dataset.shape, members, dataset.scaling)
 
 
 def compare(found: Sequence[Found]) -> list[Versus]:
@@ -201,43 +196,38 @@ def compare(found: Sequence[Found]) -> list[Versus]:
     return rows
 
 
-def _run_table(run: Found) -> str:
-    lines = [f"{run.path}", f"  {'':10}{_titles(12)}   weights"]
+def run_table(run: Found) -> str:
+    lines = [run.path, _line("", _titles(), "weights", 11)]
     for way in WAYS:
-        figures, weights = run.figures.get(way), run.weights.get(way, [])
-        shown = [form.format(figures[one]) if figures else "–" for one, form in FIGURES.items()]
-        shares = " ".join(f"{weight:.2f}" for weight in weights)
-        lines.append(f"  {way:10}{''.join(f'{one:>12}' for one in shown)}   {shares}")
+        own, weights = run.figures.get(way), run.weights.get(way, [])
+        cells = [format(own[one], form) if own else "–" for one, form in FIGURES.items()]
+        lines.append(_line(way, cells, " ".join(f"{one:.2f}" for one in weights), 11))
     return "\n".join(lines)
 
 
-def _arm_tables(rows: Sequence[Versus]) -> str:
-    adjusted = dict(zip(map(id, rows), holm([row.test.p for row in rows]), strict=True))
+def arm_tables(rows: Sequence[Versus]) -> str:
+    cells: dict[tuple[str, str], list[str]] = {}
+    for row, adjusted in zip(rows, holm([row.test.p for row in rows]), strict=True):
+        form, by = "+" + FIGURES[row.figure], row.difference
+        low, middle, high = (
+            "–" if one is None else format(one, form) for one in (by.low, by.estimate, by.high)
+        )
+        mark = stars(adjusted) if row.seeds >= ENOUGH_SEEDS else ""
+        own = cells.setdefault((row.arm, f"{row.way} ({row.seeds} seeds)"), [])
+        own.append(f"{middle} [{low}, {high}] {row.test.p:.3f}{mark}")
     lines = []
-    for arm in dict.fromkeys(row.arm for row in rows):
-        lines += [f"{arm}: difference from best, [95 %], p", f"  {'':10}seeds{_titles(34)}"]
-        for way in WAYS[1:]:
-            own = [row for row in rows if (row.arm, row.way) == (arm, way)]
-            cells = [_versus(row, adjusted[id(row)]) for row in own] or ["–"] * len(FIGURES)
-            seeds = own[0].seeds if own else 0
-            lines.append(f"  {way:10}{seeds:5}{''.join(f'{one:>34}' for one in cells)}")
+    for arm in dict.fromkeys(arm for arm, _ in cells):
+        lines += [f"{arm}: difference from best, [95 %], p", _line("", _titles(), "", 38)]
+        lines += [_line(way, own, "", 38) for (of, way), own in cells.items() if of == arm]
     return "\n".join(lines)
 
 
-def _versus(row: Versus, adjusted: float | None) -> str:
-    apart, form = row.difference, FIGURES[row.figure].replace(":", ":+")
-    if apart.estimate is None or apart.low is None or apart.high is None:
-        return "–" if apart.estimate is None else form.format(apart.estimate)
-    mark = stars(adjusted) if row.seeds >= ENOUGH_SEEDS else ""
-    middle, low, high = map(form.format, (apart.estimate, apart.low, apart.high))
-    return f"{middle} [{low}, {high}] {row.test.p:.3f}{mark}"
+def _titles() -> list[str]:
+    return [METRICS[name].facts.title for name in FIGURES]
 
 
-def _titles(width: int) -> str:
-    return "".join(f"{METRICS[name].facts.title:>{width}}" for name in FIGURES)
-
-
-# ---------------------------------------------------------------------------- command
+def _line(first: str, cells: Sequence[str], last: str, width: int) -> str:
+    return f"  {first:20}{''.join(f'{cell:>{width}}' for cell in cells)}   {last}".rstrip()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -249,31 +239,25 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     torch.set_num_threads(1)
     found, code, console = [], 0, Console(stderr=True)
+    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
     for number, path in enumerate(arguments.runs, 1):
-        say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
         say(f"mixtures: {number}/{len(arguments.runs)} {path}")
         try:
-            with console.status("") as status:  # nothing where there is no terminal
+            with console.status("loading") as status:  # nothing where there is no terminal
                 found.append(mix(path, arguments.data_dir, status.update))
         except RemudaError as error:
             say(f"mixtures: {error}")
             code = error.exit_code
             continue
-        print(_run_table(found[-1]), flush=True)
+        print(run_table(found[-1]), flush=True)
     rows = compare(found)
     if rows:
-        print(_arm_tables(rows), flush=True)
-    if arguments.json is not None and found:
-        write_json(arguments.json, _record(found, rows))
+        print(arm_tables(rows), flush=True)
+    if arguments.json is not None:
+        counts = {"choosing": CHOOSING, "reporting": REPORTING}
+        record = {"runs": [*map(asdict, found)], "versus_best": [*map(asdict, rows)]}
+        write_json(arguments.json, counts | record)
     return code
-
-
-def _record(found: Sequence[Found], rows: Sequence[Versus]) -> dict[str, Any]:
-    plain = [
-        {**vars(row), "difference": vars(row.difference), "test": vars(row.test)} for row in rows
-    ]
-    runs = [{**vars(run), "path": str(run.path), "arm": run.arm} for run in found]
-    return {"choosing": CHOOSING, "reporting": REPORTING, "runs": runs, "versus_best": plain}
 
 
 if __name__ == "__main__":

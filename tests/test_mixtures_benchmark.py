@@ -79,10 +79,10 @@ def test_a_member_alone_has_all_the_weight(real: SampleStatistics) -> None:
 
 def test_arms_are_compared_with_best_by_seed() -> None:
     runs = [
-        Found(Path(f"/runs/a-seed-{seed}"), {}, {"best": of(9 + seed), "uniform": of(8 + seed)})
+        Found("", "/runs/a", {}, {"best": of(9 + seed), "uniform": of(8 + seed)})
         for seed in range(6)
     ]
-    other = [Found(Path("/runs/alone"), {}, {"best": of(1)}), Found(Path("/b-seed-0"), {}, {})]
+    other = [Found("", None, {}, {"best": of(1)}), Found("", "/runs/b", {}, {})]
     rows = compare([*runs, *other])
     assert {(row.arm, row.way, row.seeds) for row in rows} == {("/runs/a", "uniform", 6)}
     assert [row.figure for row in rows] == [*FIGURES]
@@ -125,13 +125,13 @@ def test_the_command_prints_every_way_and_the_arm(
 ) -> None:
     monkeypatch.setattr(mixtures, "CHOOSING", 50)
     monkeypatch.setattr(mixtures, "REPORTING", 100)
-    drawn, make = [], mixtures._ensemble
+    drawn, make = [], mixtures.make_ensemble
 
     def recorded(population: Population, weights: list[float], *, merged: bool) -> Ensemble:
         drawn.append(make(population, weights, merged=merged))
         return drawn[-1]
 
-    monkeypatch.setattr(mixtures, "_ensemble", recorded)
+    monkeypatch.setattr(mixtures, "make_ensemble", recorded)
     paths = [str(runs / name) for name in ("a-seed-0", "a-seed-1", "strangers")]
     file = tmp_path / "out.json"
     assert main([*paths, str(tmp_path), "--json", str(file)]) != 0
@@ -141,10 +141,11 @@ def test_the_command_prints_every_way_and_the_arm(
     record = json.loads(file.read_text())
     ways = [list(run["figures"]) for run in record["runs"]]
     assert ways == [[*WAYS], [*WAYS], [*WAYS[:-1]]]
+    assert [run["arm"] for run in record["runs"]] == [str(runs / "a")] * 2 + [None]
     assert {row["seeds"] for row in record["versus_best"]} == {2}
     assert len(record["versus_best"]) == len(WAYS[1:]) * len(FIGURES)
     # Averaging ends with the mean of all cells, which is what "average" makes of them.
-    (own,), (merged,) = load(runs / "a-seed-0").members, drawn[len(WAYS) - 1].members
+    (own,), (merged, _) = load(runs / "a-seed-0").members, drawn[len(WAYS) - 1].members
     assert own.state.keys() == merged.state.keys()
     for name, value in own.state.items():
         assert torch.allclose(merged.state[name], value, atol=1e-6), name
