@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from remuda.cli.view import LiveView, PlainView, View, make_view
+from remuda.cli.view import LiveView, PlainView, View, founders, make_view
 from remuda.config import load_config
 from remuda.methods import Mixture, RoundReport
+from remuda.methods.base import Diversity
 from remuda.parallel import training
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Liveness, State, WorkerStatus
@@ -76,9 +77,26 @@ def test_the_live_table_fits_the_terminal(recorded: Recorder, width: int) -> Non
     assert max(map(len, table.splitlines())) <= width
 
 
+@pytest.mark.parametrize(
+    ("left", "merged", "shown"),
+    [
+        ((4, 4), False, ""),
+        ((4, 3), False, "founders G 4 D 3  "),
+        ((1, 2), False, "founders G 1 D 2  "),
+        ((1, 1), True, ""),
+    ],
+)
+def test_founders_are_counted_where_some_are_lost(
+    left: tuple[int, int], merged: bool, shown: str
+) -> None:
+    mixture = Mixture({0: 1.0}, None, "", merged=merged, diversity=Diversity(*left, None))
+    assert founders(mixture, 4) == shown
+    assert founders(Mixture({0: 1.0}, None, ""), 4) == ""
+
+
 def test_plain_lines_show_every_round(recorded: Recorder) -> None:
     text = recorded.replay(PlainView(console()))
-    assert re.findall(r"^round +(\d)/3  FID +[\d.]+  loss G", text, re.MULTILINE) == ["1", "2", "3"]
+    assert re.findall(r"^round +(\d)/3  FID +[\d.]+  .*loss G", text, re.M) == ["1", "2", "3"]
     assert "\x1b" not in text
 
 

@@ -80,7 +80,8 @@ def test_cellular_with_everything_off_is_independent_bit_for_bit(
 @pytest.mark.slow
 @pytest.mark.parametrize("switch", ["communication", "mutation"])
 def test_a_switch_left_on_makes_a_difference(switch: str) -> None:
-    ours, _ = played(tiny_config(method=cellular(**{**OFF, switch: True})))
+    method = cellular(**{**OFF, switch: True}, opponents="subpopulation")
+    ours, _ = played(tiny_config(method=method))
     theirs, _ = played(tiny_config(method=INDEPENDENT))
     assert not equal(ours, theirs)
 

@@ -118,7 +118,9 @@ def test_rounds_show_the_founders_that_are_left(told: tuple[Path, str]) -> None:
     assert shown == [
         (str(one["diversity"]["generators"]), str(one["diversity"]["discriminators"]))
         for one in events
+        if one["diversity"]["generators"] < 3  # not where all are left
     ]
+    assert shown
 
 
 def test_events_tell_genes_parents_and_diversity(told: tuple[Path, str]) -> None:

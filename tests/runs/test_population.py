@@ -63,7 +63,8 @@ def test_in_a_grid_whoever_is_connected_has_met(runs: Path) -> None:
 def test_fine_tuned_discriminators_are_known_by_where_they_came_from(
     alone: Path, runs: Path
 ) -> None:
-    path = points_run(runs / "tuned", "method=cellular", f"init_from=[{alone}]", "rounds=1")
+    more = ("method=cellular", "method.selection=false", f"init_from=[{alone}]", "rounds=1")
+    path = points_run(runs / "tuned", *more)
     found = load_population(path)
     assert {member.lineage for member in found.members} == {"alone/0", "alone/1"}
     assert all(member.met >= {"alone/0", "alone/1"} for member in found.members)

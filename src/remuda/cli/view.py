@@ -133,7 +133,7 @@ class PlainView(View):
         discriminator = sum(report.losses.discriminator for report in self._complete) / count
         score = f"{self.metric} {mixture.score.value:8.2f}  " if mixture.score else ""
         self._print_progress(
-            f"round {round:>4}/{self.rounds}  {score}{founders(mixture)}"
+            f"round {round:>4}/{self.rounds}  {score}{founders(mixture, count)}"
             f"loss G {generator:6.3f} D {discriminator:6.3f}"
             f"  {self._rate:7,.0f} {self.unit}/s  left {self.time_left()}"
         )
@@ -285,10 +285,10 @@ _COLUMNS = (
 )
 
 
-def founders(mixture: Mixture) -> str:
+def founders(mixture: Mixture, cells: int) -> str:
     """How many of the first generators and discriminators have descendants, where some are lost."""
     found = mixture.diversity
-    if found is None or found.spread is None or mixture.merged:
+    if found is None or mixture.merged or min(found.generators, found.discriminators) == cells:
         return ""
     return f"founders G {found.generators} D {found.discriminators}  "
 

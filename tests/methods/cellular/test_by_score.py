@@ -288,6 +288,25 @@ def test_a_cell_that_diverges_falls_back_to_its_own_last_gan() -> None:
     assert rates == [0.01, 0.01, 1e38]
 
 
+def test_between_two_scores_a_gan_that_was_taken_over_has_the_score_of_its_original() -> None:
+    """Otherwise its cell would look as bad as before, and take over and mutate round by round."""
+    population = begun(by_score(score={"samples": 12, "every": 9}, rounds=20))
+    tell(population, {0: (5.0, 0.1), 1: (5.0, 0.1), 2: (1.0, 0.1)})
+    taken = [[report.details["parents"]["generator"] for report in population.play()]]
+    assert [cell.assessment.score for cell in population.cells if cell.assessment] == [1.0] * 3
+    taken += [[report.details["parents"]["generator"] for report in population.play()]]
+    assert taken == [[2, 2, 2], [0, 1, 2]]
+
+
+def test_a_cell_that_diverged_keeps_its_own_score() -> None:
+    population = begun(by_score(score={"samples": 12, "every": 9}, rounds=20))
+    population.cells[2].gan.discriminator.learning_rate = 1e38
+    tell(population, {0: (5.0, 0.1), 1: (4.0, 0.1), 2: (1.0, 0.1)})
+    assert all(report.diverged for report in population.play())
+    found = [cell.assessment.score for cell in population.cells if cell.assessment]
+    assert found == [5.0, 4.0, 1.0]
+
+
 def test_a_taken_over_cell_trains_on_its_own_batches() -> None:
     population = begun(by_score(method={"mutation": False}))
     tell(population, {0: (5.0, 0.1), 1: (5.0, 0.1), 2: (1.0, 0.1)})

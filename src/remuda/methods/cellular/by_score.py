@@ -28,6 +28,7 @@ class Heir(Match):
     """The GAN that trains, and where it comes from."""
 
     origin: Origin | None = None
+    assessment: Assessment | None = None  # the last one of that GAN
 
 
 class ByScore(Breeding):
@@ -46,7 +47,8 @@ class ByScore(Breeding):
             "parents": {"generator": taken, "discriminator": taken},
             "mutations": mutations,
         }
-        return Heir(gan, details=details, origin=found[place])
+        assessment = parcel_assessment(parcels[place - 1]) if place else cell.assessment
+        return Heir(gan, details=details, origin=found[place], assessment=assessment)
 
     def _place(self, cell: Cell, parcels: Sequence[Parcel], found: Sequence[Origin]) -> int:
         """Whose GAN the cell goes on with: 0 is its own, k the k-th neighbour's."""
@@ -77,6 +79,8 @@ class ByScore(Breeding):
         if match.origin is not None and not diverged:
             state = cellular_state(cell)
             state.ancestor, state.lineage = match.origin.ancestor, match.origin.lineage
+            # Until it is scored again, it is as good as the one taken over, which it is a copy of.
+            cell.assessment = match.assessment
         return {}
 
 
