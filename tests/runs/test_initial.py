@@ -14,6 +14,7 @@ from remuda.errors import ConfigError, DamagedError
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods import lineage, lineages_met
 from remuda.parallel import training
+from remuda.runs.initial import _place
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, write_data
 
@@ -184,3 +185,9 @@ def test_the_run_folder_says_what_it_holds(earlier: Path, tmp_path: Path) -> Non
     env = json.loads((tmp_path / "fine" / "env.json").read_text())
     assert set(env["attachments"]) == {"initial-0000.safetensors", "initial-0001.safetensors"}
     assert load_config(str(tmp_path / "fine" / "config.yaml")).init_from == (str(earlier / "two"),)
+
+
+def test_runs_of_the_same_name_in_other_folders_are_strangers(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "run", tmp_path / "b" / "run"
+    assert _place(one) != _place(other)
+    assert _place(one) == _place(tmp_path / "a" / ".." / "a" / "run")

@@ -68,15 +68,15 @@ def check_common_origin(parcels: Mapping[int, Parcel], why: str) -> None:
             )
 
 
-def diversity(parcels: Mapping[int, Parcel]) -> Diversity:
-    """Founders left in either role, and how far the cells' samples are from those of all."""
+def diversity(parcels: Mapping[int, Parcel], *, scored: bool = True) -> Diversity:
+    """Founders left in either role and, if just scored, how far the cells' samples are apart."""
     found = [origin(parcel) for parcel in parcels.values()]
     assessed = [parcel_assessment(parcel) for parcel in parcels.values()]
     parts = [part.statistics for part in assessed if part is not None]
     return Diversity(
         len({one.ancestor for one in found}),
         len({one.lineage for one in found}),
-        spread(parts) if len(parts) == len(found) > 1 else None,
+        spread(parts) if scored and len(parts) == len(found) > 1 else None,
     )
 
 

@@ -157,7 +157,7 @@ class GroupedStatistics:
         return cls(tuple(counts), {name: tensors[name] for name in EXPECTATIONS})
 
 
-MOST_SPREAD = 50  # generators whose distances are computed: some stand for all
+MOST_SPREAD = 16  # generators whose distances are computed: some stand for all
 
 
 def spread(parts: Sequence[GroupedStatistics]) -> float:

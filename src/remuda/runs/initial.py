@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
+from remuda.files import digest
 from remuda.gan.average import Average, average_tensors
 from remuda.gan.parcels import Parcel, network_weights, role_tensors
 from remuda.methods import CellState, all_met, ancestor, build_method, lineage
@@ -107,7 +108,7 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
             _qualified(name, lineage(parcel)),
-            _qualified(name, ancestor(parcel)),
+            _qualified(_place(path), ancestor(parcel)),
             tuple(sorted(_qualified(name, one) for one in met[cell])),
         )
 
@@ -131,9 +132,15 @@ def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator
             {},
             None,
             None,
-            _qualified(name, str(member.cell)),
+            _qualified(_place(where or folder), str(member.cell)),
             tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
         )
+
+
+def _place(path: Path) -> str:
+    """A run's name that no run in another folder has: its weights are no relatives of ours."""
+    whole = path.resolve()
+    return f"{whole.name}@{digest(str(whole).encode())[:8]}"
 
 
 def _qualified(run: str, name: str) -> str:

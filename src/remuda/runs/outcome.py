@@ -76,7 +76,8 @@ class Outcome:
         parcels = self._parcels(round, ASSESSMENT)
         mixture = self._run.method.ensemble(parcels, self._run.scorer)
         score = self._live_score(mixture, round)
-        return replace(mixture, score=score, diversity=diversity(parcels))
+        scored = self._config.score.due(round, self._config.rounds)
+        return replace(mixture, score=score, diversity=diversity(parcels, scored=scored))
 
     def _live_score(self, mixture: Mixture, round: int) -> MixtureScore | None:
         """None between two scores; that of averaged weights, no cell's own, is of their samples."""
