@@ -36,7 +36,7 @@ def main() -> None:
     for preset in arguments.presets:
         seeds = range(arguments.first, arguments.first + arguments.seeds)
         runs = [trained(preset, seed, arguments.runs) for seed in seeds]
-        report(preset, runs, arguments.out)
+        report(preset, runs, arguments.first, arguments.out)
 
 
 def trained(preset: str, seed: int, folder: Path) -> Path:
@@ -57,7 +57,7 @@ def _timing(path: Path) -> Path:
     return path.with_name(path.name + ".seconds")
 
 
-def report(preset: str, runs: Sequence[Path], out: Path) -> None:
+def report(preset: str, runs: Sequence[Path], first: int, out: Path) -> None:
     """Write what the runs of one preset came to."""
     out.mkdir(parents=True, exist_ok=True)
     rows = [_row(path) for path in runs]
@@ -69,7 +69,7 @@ def report(preset: str, runs: Sequence[Path], out: Path) -> None:
     summary = {
         "preset": preset,
         "cores": os.cpu_count(),
-        "command": f"python -m benchmarks.presets {preset} --seeds {len(runs)}",
+        "command": f"python -m benchmarks.presets {preset} --seeds {len(runs)} --first {first}",
         "runs": rows,
     }
     write_json(out / f"{preset}.json", summary)
