@@ -13,8 +13,12 @@ from tests.cli.in_process import remuda
 def test_presets_are_listed_one_line_each(tmp_path: Path) -> None:
     code, output, _ = remuda(tmp_path, "presets")
     assert code == 0
-    assert [line.split()[0] for line in output.splitlines()] == preset_names()
-    assert all(len(line.split()) > 5 for line in output.splitlines())
+    head, *lines = output.splitlines()
+    assert head.split()[0] == "preset"
+    assert [line.split()[0] for line in lines] == preset_names()
+    assert all(len(line.split()) > 5 for line in lines)
+    measured = next(line for line in lines if line.startswith("quickstart "))
+    assert "FID" in measured
 
 
 def test_a_printed_configuration_can_be_saved_and_used(tmp_path: Path) -> None:

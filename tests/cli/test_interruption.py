@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
+from rich.console import Console
 
+from remuda.cli.interruption import interruptible
+from remuda.cli.view import PlainView, View
+from remuda.methods import Mixture
 from tests import faults
 from tests.cli.in_process import remuda
 from tests.tiny_runs import Command, in_a_terminal, tiny
@@ -75,3 +83,22 @@ def test_ctrl_c_leaves_a_usable_terminal(tmp_path: Path, data: Path) -> None:
     assert "Continue with:" in screen
     assert screen.rindex("\x1b[?25h") > screen.rindex("\x1b[?25l")  # the cursor is shown again
     assert "Traceback" not in screen
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_a_signal_that_a_callback_swallowed_stops_the_run_after_the_round(
+    number: signal.Signals, code: int
+) -> None:
+    view = PlainView(Console(file=io.StringIO()))
+    view.completed = partial(View.completed, view)  # type: ignore[method-assign]  # prints nothing
+    mixture = Mixture({0: 1.0}, None, "all there is")
+
+    def train() -> None:
+        with interruptible(view):
+            with contextlib.suppress(BaseException):
+                signal.raise_signal(number)
+            view.completed(1, mixture, 1.0)
+
+    with pytest.raises(typer.Exit) as stopped:
+        train()
+    assert stopped.value.exit_code == code

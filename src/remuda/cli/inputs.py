@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def presets() -> None:
-    """List the presets, with what they gave on two cores where that was measured."""
+    """List the presets, and what they gave where that was measured."""
     from remuda.cli.tables import plain_table, print_table
     from remuda.config import preset_expectation, preset_names, preset_summary
 

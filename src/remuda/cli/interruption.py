@@ -25,6 +25,7 @@ class _Terminated(BaseException):
 def interruptible(view: View) -> Iterator[None]:
     """Train inside this; an interruption or a full disk ends in how to continue the run."""
     with signals_raise() as received:
+        view.stop_if_asked = lambda: _raise_again(received)
         try:
             yield
         except BaseException as error:
@@ -50,7 +51,7 @@ def signals_raise() -> Iterator[list[int]]:
         received.append(number)
         # The second is ignored: an impatient Ctrl-C must not interrupt the saving.
         if len(received) != 2:
-            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
+            raise _exception(number)
 
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     # A closed terminal is a reason to stop, unless nohup says otherwise.
@@ -62,6 +63,16 @@ def signals_raise() -> Iterator[list[int]]:
     finally:
         for number, handler in previous:
             signal.signal(number, handler)
+
+
+def _raise_again(received: list[int]) -> None:
+    """Stop now, if a signal asked for it in vain: what it raised inside a callback can get lost."""
+    if received:
+        raise _exception(received[0])
+
+
+def _exception(number: int) -> type[BaseException]:
+    return KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
 
 def _print_how_to_continue(view: View) -> None:
