@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda import load
+from remuda import load, score
 from remuda.config import Config, load_config
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
@@ -163,3 +163,9 @@ def test_cells_that_start_from_earlier_gans_draw_their_genes(data: Path, tmp_pat
         for cell in range(3)
     ]
     assert len(set(rates)) == 3
+
+
+def test_a_finished_run_is_scored_again_as_it_was(undisturbed: tuple[str, Path]) -> None:
+    run = undisturbed[1]
+    result = json.loads((run / "result.json").read_text())
+    assert score(run).values == pytest.approx(result["scores"]["values"])

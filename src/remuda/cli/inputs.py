@@ -18,9 +18,11 @@ def presets() -> None:
     from remuda.cli.tables import plain_table, print_table
     from remuda.config import preset_expectation, preset_names, preset_summary
 
-    table = plain_table("preset", "what it trains", "gave here (docs/results)")
+    table = plain_table("", "")
+    table.show_header = False
     for name in preset_names():
-        table.add_row(name, preset_summary(name), preset_expectation(name))
+        gave = preset_expectation(name)
+        table.add_row(name, preset_summary(name) + (f"; gave {gave}" if gave else ""))
     print_table(table)
 
 

@@ -51,8 +51,12 @@ class Run:
         *,
         folder: RunFolder | None = None,
         say: Say | None = None,
+        trains: bool = True,
     ) -> Run:
-        """A new run, or with `folder` the one there, scored as it was when it started."""
+        """A new run, or with `folder` the one there, scored as it was when it started.
+
+        One that only looks at what was trained (not `trains`) need not be able to train.
+        """
         dataset = dataset if dataset is not None else load_dataset(config.data)
         _check_classes(config, dataset)
         config = resolved(config, dataset)
@@ -70,7 +74,7 @@ class Run:
             check_ranking(config, extractor)
             chosen, _ = reference_indices(_reference_views(config, dataset, views), real_samples)
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
-        elif method.needs_scores is not None:
+        elif trains and method.needs_scores is not None:
             raise ConfigError(
                 f"{method.needs_scores}=score: nothing scores {dataset.name} (score.extractor="
                 f"{config.score.extractor}); allowed: another extractor, or "

@@ -139,7 +139,7 @@ def score_run(
     _check_reference(config)
     # The scorer would look at all the real images before anyone can be told how long it takes.
     unscored = config.score.model_copy(update={"extractor": "none"})
-    run = Run.prepare(config.model_copy(update={"score": unscored}))
+    run = Run.prepare(config.model_copy(update={"score": unscored}), trains=False)
     with threads(config.threads):
         chosen = _choose_extractor(extractor, folder, config, run.dataset, weights, say)
     if chosen is None and run.dataset.modes is None and not _only_items(metrics):
