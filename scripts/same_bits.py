@@ -238,8 +238,8 @@ def _add_others(cases: Cases) -> None:
     cases.add("class_parallel-replicas", *REPLICAS, *MLP, resume=True)
     for name, words in {
         "cellular": (
-            "method.within={name: cellular, losses: [minimax, heuristic]}",
-            "method.within.opponents=subpopulation",
+            "method.within={name: cellular, losses: [minimax, heuristic], "
+            "opponents: subpopulation}",
         ),
         "gap": ("method.within={name: gap}", "method.replicas=3"),
         "gap-moves": ("method.within={name: gap, optimiser: moves, swap: generators}",),
