@@ -79,6 +79,8 @@ def test_cellular_mnist_paper_is_table_1_of_the_article() -> None:
         "spectral_norm": False,
         "minibatch_stddev": 0,
         "layer_norm": "none",
+        "condition": "none",
+        "classes": None,
     }
     assert config["grid"]["shape"] == (2, 2)
     assert config["grid"]["neighbourhood"] == "von_neumann"

@@ -32,8 +32,9 @@ def test_entries_are_taken_by_turns() -> None:
     assert clips == [None, 2.0, None, None]
 
 
-def test_all_members_are_conditional_or_none() -> None:
-    conditional = {"family": "resnet", "condition": "projection", "classes": 10}
+@pytest.mark.parametrize("condition", ["projection", "auto"])
+def test_all_members_are_conditional_or_none(condition: str) -> None:
+    conditional = {"family": "resnet", "condition": condition, "classes": 10}
     found = refusal(network={"family": "resnet"}, members=[{}, {"network": conditional}])
     assert "members: some networks are conditioned on labels and others not" in found
     assert "allowed: the same network.classes for all" in found

@@ -61,10 +61,9 @@ def test_labels_come_to_mean_what_they_mean_in_the_data(condition: str) -> None:
             "allowed: network.condition=none, or another method",
         ),
         (
-            {**ALONE, "network": conditioned("projection", None)},
-            "allowed: none and null, or a condition",
+            {**ALONE, "network": conditioned("none", 2)},
+            "network.classes=2 without a condition; allowed: network.classes=null, or",
         ),
-        ({**ALONE, "network": conditioned("none", 2)}, "network.classes=2; allowed"),
         (
             {**ALONE, "network": conditioned("auxiliary"), "data": {"validation": 5}},
             "held-out items are used without their labels",
@@ -80,8 +79,49 @@ def test_another_number_of_labels_than_the_data_have_is_refused() -> None:
     config = tiny_config(**ALONE, network=conditioned("projection", 3))
     with pytest.raises(ConfigError, match=r"network.classes=3: .* has 4 labels; allowed: 4"):
         Run.prepare(config, labelled(tiny_dataset()))
-    with pytest.raises(ConfigError, match=r"has 0 labels; allowed: null"):
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+def test_a_condition_on_data_without_labels_is_refused(classes: int | None) -> None:
+    config = tiny_config(**ALONE, network=conditioned("projection", classes))
+    with pytest.raises(ConfigError, match=r"has no labels; allowed: .*none, or auto"):
         Run.prepare(config, tiny_dataset())
+
+
+@pytest.mark.parametrize(
+    ("condition", "becomes"),
+    [("projection", "projection"), ("auxiliary", "auxiliary"), ("auto", "projection")],
+)
+def test_without_a_number_the_data_say_how_many_labels_there_are(
+    condition: str, becomes: str
+) -> None:
+    config = tiny_config(**ALONE, network=conditioned(condition, None))
+    found = Run.prepare(config, labelled(tiny_dataset())).config
+    assert found.network == tiny_config(**ALONE, network=conditioned(becomes, 4)).network
+
+
+@pytest.mark.parametrize(
+    ("changes", "dataset"),
+    [
+        (ALONE, tiny_dataset()),  # no labels
+        (ALONE, labelled(tiny_dataset(), 1)),  # one label says nothing
+        ({"method": "class_parallel", "grid": "1x4"}, labelled(tiny_dataset())),  # a cell sees one
+        ({**ALONE, "data": {"validation": 5}}, labelled(tiny_dataset())),  # held out without labels
+    ],
+)
+def test_auto_is_no_condition_where_labels_cannot_be_used(
+    changes: dict[str, Any], dataset: Dataset
+) -> None:
+    config = tiny_config(**changes, network=conditioned("auto", None))
+    found = Run.prepare(config, dataset).config.network
+    assert found == tiny_config(**ALONE, network=conditioned("none", None)).network
+
+
+def test_members_are_completed_too() -> None:
+    member = {"network": {**conditioned("auto", None), "latent": 5}}
+    config = tiny_config(**ALONE, network=conditioned("auto", None), members=[member])
+    found = Run.prepare(config, labelled(tiny_dataset())).config
+    assert [network.num_classes for network in found.networks] == [4]
 
 
 def test_fitness_counts_the_class_loss_of_auxiliary_networks() -> None:

@@ -1,4 +1,4 @@
-"""Tables 1 to 4, residual networks, self-attention, and networks that are conditioned on labels."""
+"""Networks that are conditioned on labels; Tables 1 to 4, residual networks, self-attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from remuda.config.networks import ClassDcganSettings, ResnetSettings
+from remuda.config.networks import (
+    ClassDcganSettings,
+    DcganSettings,
+    GranSettings,
+    MlpSettings,
+    NetworkSettings,
+    ResnetSettings,
+)
 from remuda.errors import ConfigError
 from remuda.gan.networks import (
     build_discriminator,
@@ -18,17 +25,23 @@ from remuda.gan.networks import (
     generate,
     set_stream,
 )
+from remuda.gan.networks.conditional import ProjectionDiscriminator
 from remuda.gan.networks.layers import EnlargingConv, SelfAttention, StreamDropout
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
-CLASS = {"latent": 7}
-RESNET = {"latent": 7, "width": 8}
+SMALL: dict[str, NetworkSettings] = {
+    "mlp": MlpSettings(latent=7, hidden=(9, 8), activation="leaky_relu"),
+    "dcgan": DcganSettings(latent=7, width=4),
+    "gran": GranSettings(latent=7, width=4, steps=3, discriminator_width=4),
+    "class_dcgan": ClassDcganSettings(latent=7),
+    "resnet": ResnetSettings(latent=7, width=8),
+}
 
 
-def settings(family: str, **changes: Any) -> ClassDcganSettings | ResnetSettings:
-    if family == "resnet":
-        return ResnetSettings(**{**RESNET, **changes})
-    return ClassDcganSettings(**{**CLASS, **changes})
+def settings(family: str, **changes: Any) -> NetworkSettings:
+    """Small networks of a family, checked anew with the changes."""
+    small = SMALL[family]
+    return type(small)(**{**small.model_dump(), **changes})
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -39,7 +52,8 @@ def count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-every_family = pytest.mark.parametrize("family", ["class_dcgan", "resnet"])
+every_family = pytest.mark.parametrize("family", SMALL)
+classed_family = pytest.mark.parametrize("family", ["class_dcgan", "resnet"])
 every_condition = pytest.mark.parametrize("condition", ["none", "projection", "auxiliary"])
 
 
@@ -55,7 +69,7 @@ def test_shapes_and_a_gradient_for_every_parameter(
     discriminator = build_discriminator(chosen, shape, stream(1))
     set_stream(discriminator, stream(2))
     labels = torch.arange(4) if classes else None
-    items = generate(generator, torch.randn(4, 7, generator=stream(3)), labels)
+    items = generate(generator, torch.randn(4, chosen.noise_size, generator=stream(3)), labels)
     assert items.shape == (4, *shape)
     assert items.abs().max() <= 1
     logits, class_loss = discriminate(discriminator, items, labels)
@@ -104,7 +118,7 @@ def test_the_first_activation_is_an_option(first: str, kind: type[nn.Module]) ->
     assert isinstance(list(network.children())[1], kind)
 
 
-@every_family
+@classed_family
 def test_a_side_that_does_not_fit_is_refused(family: str) -> None:
     for shape in ((3, 30, 30), (2, 32, 32), (3, 32, 28), (5,)):
         with pytest.raises(ConfigError, match=f"network.family={family} cannot make"):
@@ -117,12 +131,38 @@ def test_labels_change_what_is_made_and_what_is_thought_of_it(family: str) -> No
     shape = (1, 28, 28)
     generator = build_generator(chosen, shape, stream()).eval()
     scorer = build_discriminator(chosen, shape, stream()).eval()
-    noise, one, two = torch.randn(4, 7), torch.zeros(4).long(), torch.ones(4).long()
+    noise = torch.randn(4, chosen.noise_size, generator=stream(3))
+    one, two = torch.zeros(4).long(), torch.ones(4).long()
     items = generate(generator, noise, one)
     assert not torch.allclose(items, generate(generator, noise, two))
     assert not torch.allclose(
         discriminate(scorer, items, one)[0], discriminate(scorer, items, two)[0]
     )
+
+
+@every_family
+@pytest.mark.parametrize("deviation", [0, 2])
+def test_a_projection_adds_a_product_of_features_and_label(family: str, deviation: int) -> None:
+    """Labels only enter at the end: the features, and so the deviation, are the same for all."""
+    chosen = settings(family, condition="projection", classes=3, minibatch_stddev=deviation)
+    scorer = build_discriminator(chosen, (1, 28, 28), stream()).eval()
+    assert isinstance(scorer, ProjectionDiscriminator)
+    items = torch.rand(4, 1, 28, 28, generator=stream(1))
+    features = scorer.body(items)
+    for label in range(3):
+        found = discriminate(scorer, items, torch.full((4,), label))[0]
+        plain = features @ scorer.head.weight[0] + scorer.head.bias
+        assert torch.allclose(found, plain + features @ scorer.embed.weight[:, label], atol=1e-5)
+
+
+def test_every_step_of_a_gran_sees_the_label() -> None:
+    """With the last step's noise alone changed by the label, the first stroke would not differ."""
+    for redraw in (True, False):
+        chosen = settings("gran", condition="projection", classes=3, steps=1, redraw=redraw)
+        generator = build_generator(chosen, (1, 28, 28), stream()).eval()
+        noise = torch.randn(2, chosen.noise_size, generator=stream(3))
+        one, two = (generate(generator, noise, torch.full((2,), label)) for label in range(2))
+        assert not torch.allclose(one, two)
 
 
 def test_an_auxiliary_classifier_says_how_surprising_a_label_is() -> None:
@@ -153,7 +193,7 @@ def test_orthogonal_weights_are_orthogonal_and_repeatable() -> None:
 # ---------------------------------------------------------------------------- layers
 
 
-@every_family
+@classed_family
 def test_self_attention_starts_as_nothing_and_adds_few_weights(family: str) -> None:
     shape = (1, 28, 28)
     plain = build_generator(settings(family), shape, stream())
@@ -227,9 +267,3 @@ def test_dropout_draws_from_its_stream_alone() -> None:
     assert float((first == 0).float().mean()) == pytest.approx(0.25, abs=0.02)
     assert float(first.max()) == pytest.approx(1 / 0.75)
     assert torch.equal(layer.eval()(x), x)
-
-
-def test_a_condition_and_the_number_of_labels_go_together() -> None:
-    for wrong in ({"condition": "projection"}, {"classes": 10}):
-        with pytest.raises(ValueError, match=r"network\.condition=.* does not go with"):
-            settings("class_dcgan", **wrong)

@@ -85,7 +85,7 @@ class DataSettings(Settings):
 
     def check_network(self, network: NetworkSettings) -> None:
         """Refuse to measure conditional networks on held-out items."""
-        if self.validation and network.num_classes:
+        if self.validation and network.is_conditional:
             raise ValueError(
                 f"data.validation={self.validation}: held-out items are used without their labels, "
                 "which conditional networks need; allowed: 0, or network.condition=none"

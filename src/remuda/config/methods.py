@@ -354,7 +354,7 @@ class ClassParallelSettings(MethodSettings):
                 "grid.schedule and neighbour tables: under method=class_parallel the grid follows "
                 "from the labels; allowed: neither"
             )
-        if any(network.num_classes for network in plan.networks):
+        if any(network.is_conditional for network in plan.networks):
             raise ValueError(
                 "network.condition: under method=class_parallel a cell sees one label, so there is "
                 "nothing to condition on; allowed: network.condition=none, or another method"

@@ -31,9 +31,18 @@ class NetworkSettings(Variant):
         return self.latent
 
     @property
+    def is_conditional(self) -> bool | None:
+        """Whether the networks are conditioned on labels; None if the data will decide."""
+        return self.num_classes > 0
+
+    @property
     def num_classes(self) -> int:
-        """How many labels the networks are conditioned on; 0 if on none."""
+        """How many labels the networks are conditioned on; 0 if on none, or not known yet."""
         return 0
+
+    def for_labels(self, count: int) -> NetworkSettings:
+        """The same networks for data of which that many labels can be used."""
+        return self
 
     @property
     def discriminator_has_batch_norm(self) -> bool:
@@ -101,7 +110,48 @@ class NormedSettings(GroupedSettings):
         return self
 
 
-class ConvolutionalSettings(NormedSettings):
+class LabelledSettings(NormedSettings):
+    """Base of the families whose networks can be conditioned on an item's label."""
+
+    condition: Literal["none", "projection", "auxiliary", "auto"] = Field(
+        "none",
+        description="condition both networks on the label: none, projection (the logit depends on "
+        "it), auxiliary (AC-GAN: the discriminator also predicts it) or auto (projection if the "
+        "data have labels and the method can use them, else none)",
+    )
+    classes: int | None = Field(
+        None, ge=1, description="number of labels in the data; null: as many as they have"
+    )
+
+    @model_validator(mode="after")
+    def _classes_need_a_condition(self) -> LabelledSettings:
+        if self.condition == "none" and self.classes is not None:
+            raise ValueError(
+                f"network.classes={self.classes} without a condition; allowed: network.classes="
+                "null, or network.condition=projection, auxiliary or auto"
+            )
+        return self
+
+    @property
+    def is_conditional(self) -> bool | None:
+        return None if self.condition == "auto" else self.condition != "none"
+
+    @property
+    def num_classes(self) -> int:
+        return self.classes or 0 if self.is_conditional else 0
+
+    def for_labels(self, count: int) -> NetworkSettings:
+        if self.condition == "auto" and count < 2:
+            return self.model_copy(update={"condition": "none", "classes": None})
+        if self.condition == "none":
+            return self
+        condition = "projection" if self.condition == "auto" else self.condition
+        return self.model_copy(
+            update={"condition": condition, "classes": self.classes or count or None}
+        )
+
+
+class ConvolutionalSettings(LabelledSettings):
     """Base of the convolutional families, whose generators have batch norm."""
 
     layer_norm: Literal["none", "discriminator"] = Field(
@@ -110,7 +160,7 @@ class ConvolutionalSettings(NormedSettings):
     )
 
 
-class MlpSettings(NormedSettings):
+class MlpSettings(LabelledSettings):
     """The article's fully connected networks (Table I), and GAP's toy networks."""
 
     family: Literal["mlp"] = Field("mlp", description="fully connected networks")
@@ -188,34 +238,7 @@ class GranSettings(ConvolutionalSettings):
         return self._batch_norm_stays
 
 
-class LabelledSettings(ConvolutionalSettings):
-    """Base of the families whose networks can be conditioned on an item's label."""
-
-    condition: Literal["none", "projection", "auxiliary"] = Field(
-        "none",
-        description="condition both networks on the label: none, projection (the logit depends on "
-        "it) or auxiliary (AC-GAN: the discriminator also predicts it)",
-    )
-    classes: int | None = Field(
-        None, ge=1, description="number of labels in the data; null without a condition"
-    )
-
-    @model_validator(mode="after")
-    def _classes_go_with_condition(self) -> LabelledSettings:
-        if (self.condition != "none") != (self.classes is not None):
-            classes = "null" if self.classes is None else self.classes
-            raise ValueError(
-                f"network.condition={self.condition} does not go with network.classes={classes}; "
-                "allowed: none and null, or a condition and the number of labels"
-            )
-        return self
-
-    @property
-    def num_classes(self) -> int:
-        return self.classes or 0
-
-
-class ClassDcganSettings(LabelledSettings):
+class ClassDcganSettings(ConvolutionalSettings):
     """The networks of the articles on class-parallel training, Tables 1 to 4."""
 
     family: Literal["class_dcgan"] = Field(
@@ -241,7 +264,7 @@ class ClassDcganSettings(LabelledSettings):
         return self.batch_norm and self._batch_norm_stays
 
 
-class ResnetSettings(LabelledSettings):
+class ResnetSettings(ConvolutionalSettings):
     """Small residual networks."""
 
     family: Literal["resnet"] = Field("resnet", description="small residual networks")

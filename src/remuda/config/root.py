@@ -58,7 +58,7 @@ class Config(Settings):
                 f"members: {len(self.members)} entries for {self.cells} cells; "
                 f"allowed: at most {self.cells}"
             )
-        if len({network.num_classes for network in self.networks}) > 1:
+        if len({(network.is_conditional, network.num_classes) for network in self.networks}) > 1:
             raise ValueError(
                 "members: some networks are conditioned on labels and others not, or on another "
                 "number of them; allowed: the same network.classes for all"
@@ -87,6 +87,19 @@ class Config(Settings):
     def training_of(self, cell: int) -> TrainingSettings:
         """How a cell trains."""
         return self._member(cell).training_from(self.training)
+
+    def for_labels(self, count: int) -> Config:
+        """The same run, its networks completed for data with that many labels."""
+        # A cell that sees one label has nothing to condition on, and held-out items have none.
+        usable = 0 if self.method.cells_follow_from_data or self.data.validation else count
+        network = self.network.for_labels(usable)
+        members = tuple(
+            member.model_copy(update={"network": member.network.for_labels(usable)})
+            if member.network is not None
+            else member
+            for member in self.members
+        )
+        return self.model_copy(update={"network": network, "members": members})
 
     def _member(self, cell: int) -> MemberSettings:
         return self.members[cell % len(self.members)] if self.members else MemberSettings()

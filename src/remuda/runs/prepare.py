@@ -58,7 +58,7 @@ class Run:
         One that only looks at what was trained (not `trains`) need not be able to train.
         """
         dataset = dataset if dataset is not None else load_dataset(config.data)
-        _check_classes(config, dataset)
+        config = _with_labels(config, dataset)
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
@@ -143,15 +143,22 @@ def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
     return f" (label {dataset.label_names[found.pop()]})" if len(found) == 1 else ""
 
 
-def _check_classes(config: Config, dataset: Dataset) -> None:
-    """Networks that are conditioned on labels must know as many as the data have."""
-    labels = len(dataset.label_names)
+def _with_labels(config: Config, dataset: Dataset) -> Config:
+    """Networks that are conditioned on labels know as many as the data have."""
+    labels = 0 if dataset.labels is None else len(dataset.label_names)
+    config = config.for_labels(labels)
     for network in config.networks:
-        if network.num_classes not in (0, labels):
+        if network.is_conditional and not labels:
+            raise ConfigError(
+                f"network.condition: {dataset.name} has no labels; allowed: network.condition="
+                "none, or auto, which uses labels where there are any"
+            )
+        if network.is_conditional and network.num_classes != labels:
             raise ConfigError(
                 f"network.classes={network.num_classes}: {dataset.name} has {labels} labels; "
-                f"allowed: {labels or 'null, and network.condition=none'}"
+                f"allowed: {labels}, or null"
             )
+    return config
 
 
 def _check_batches(

@@ -12,7 +12,7 @@ from torch import nn
 
 from remuda.config.networks import ClassDcganSettings
 from remuda.errors import ConfigError
-from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
+from remuda.gan.networks.conditional import discriminator_of, generator_of
 from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
 from remuda.gan.networks.layers import (
     EnlargingConv,
@@ -50,7 +50,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         nn.Conv2d(narrow, shape[0], 3, padding=1),
         nn.Tanh(),
     )
-    return ConditionalGenerator(body, settings.num_classes) if settings.num_classes else body
+    return generator_of(body, settings.num_classes)
 
 
 def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:

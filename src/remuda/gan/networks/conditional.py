@@ -62,6 +62,11 @@ class AuxiliaryDiscriminator(Conditional):
         return self.head(features)[:, 0], class_loss
 
 
+def generator_of(body: nn.Module, classes: int) -> nn.Module:
+    """A body whose input has `classes` more numbers than its noise; as it is if there are none."""
+    return ConditionalGenerator(body, classes) if classes else body
+
+
 def discriminator_of(body: nn.Module, features: int, condition: str, classes: int) -> nn.Module:
     """A body that gives flat features, with the head that the condition asks for."""
     if condition == "projection":

@@ -8,6 +8,7 @@ from torch import nn
 
 from remuda.config.networks import ConvolutionalSettings, DcganSettings
 from remuda.errors import ConfigError
+from remuda.gan.networks.conditional import discriminator_of, generator_of
 from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
 from remuda.gan.networks.layers import MinibatchDeviation
 
@@ -30,14 +31,15 @@ def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
     widths = [settings.width << depth for depth in reversed(range(stages(size)))]
     # No bias before a batch norm, which would subtract it again.
     layers: list[nn.Module] = [
-        nn.Linear(settings.latent, widths[0] * start * start, bias=False),
+        nn.Linear(settings.latent + settings.num_classes, widths[0] * start * start, bias=False),
         nn.Unflatten(1, (widths[0], start, start)),
     ]
     for before, after in pairwise(widths):
         layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True)]
         layers.append(doubling(before, after, bias=False))
     layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
+    body = nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
+    return generator_of(body, settings.num_classes)
 
 
 def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> nn.Module:
@@ -63,8 +65,11 @@ def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> 
     if settings.minibatch_stddev:
         layers.append(MinibatchDeviation(settings.minibatch_stddev))
         last += 1
-    head = nn.Linear(last * start * start, 1)
-    return nn.Sequential(*layers, nn.Flatten(), head, nn.Flatten(0))
+    features = last * start * start
+    if not settings.num_classes:
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 1), nn.Flatten(0))
+    body = nn.Sequential(*layers, nn.Flatten())
+    return discriminator_of(body, features, settings.condition, settings.num_classes)
 
 
 def stages(size: int) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config.networks import GranSettings
+from remuda.gan.networks.conditional import generator_of
 from remuda.gan.networks.dcgan import check_square, discriminator, doubling, halving, stages
 from remuda.gan.networks.family import Family, Shape, normal_weights
 
@@ -28,9 +29,12 @@ class GranGenerator(nn.Module):
         start = size >> stages(size)
         widths = [settings.width << depth for depth in reversed(range(stages(size)))]
         self.steps, self.latent, self.redraw = settings.steps, settings.latent, settings.redraw
+        self.noise_size = settings.noise_size
         # No bias before a batch norm, which would subtract it again.
         self.noise_code = nn.Sequential(
-            nn.Linear(settings.latent, _CODE, bias=False), nn.BatchNorm1d(_CODE), nn.Tanh()
+            nn.Linear(settings.latent + settings.num_classes, _CODE, bias=False),
+            nn.BatchNorm1d(_CODE),
+            nn.Tanh(),
         )
         flat = widths[0] * start * start
         decoder: list[nn.Module] = [
@@ -45,13 +49,14 @@ class GranGenerator(nn.Module):
         self.encoder = _encoder(channels, widths[::-1], flat) if settings.steps > 1 else None
 
     def forward(self, noise: Tensor) -> Tensor:
-        """Images in [-1, 1] of (n, noise_size) noise."""
+        """Images in [-1, 1] of (n, noise_size) noise and, behind it, what they depend on."""
+        noise, condition = noise.tensor_split([self.noise_size], dim=1)
         draws = torch.split(noise, self.latent, dim=1)
         code = noise.new_zeros(len(noise), _CODE)
         canvas: Tensor | None = None
         for step in range(self.steps):
             if step == 0 or self.redraw:
-                seed = self.noise_code(draws[step])
+                seed = self.noise_code(torch.cat((draws[step], condition), dim=1))
             stroke: Tensor = self.decoder(torch.cat((seed, code), dim=1))
             canvas = stroke if canvas is None else canvas + stroke
             if self.encoder is not None and step + 1 < self.steps:
@@ -74,7 +79,7 @@ def _encoder(channels: int, widths: list[int], flat: int) -> nn.Sequential:
 
 GRAN = Family[GranSettings](
     lambda _, shape: check_square("gran", shape),
-    GranGenerator,
+    lambda settings, shape: generator_of(GranGenerator(settings, shape), settings.num_classes),
     lambda settings, shape: discriminator(settings, settings.discriminator_width, shape),
     normal_weights,
 )

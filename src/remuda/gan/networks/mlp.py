@@ -13,6 +13,7 @@ from torch import nn
 
 from remuda.config.networks import MlpSettings
 from remuda.errors import ConfigError
+from remuda.gan.networks.conditional import discriminator_of, generator_of
 from remuda.gan.networks.family import Family, Shape, leaky, uniform_weights
 from remuda.gan.networks.layers import MinibatchDeviation
 
@@ -25,14 +26,14 @@ def _check_shape(_: MlpSettings, shape: Shape) -> None:
 
 
 def _generator(settings: MlpSettings, shape: Shape) -> nn.Module:
-    sizes = (settings.latent, *settings.hidden, math.prod(shape))
+    sizes = (settings.latent + settings.num_classes, *settings.hidden, math.prod(shape))
     norm = _Norm.of(settings.batch_norm, settings.generator_has_layer_norm)
     layers = _layers(sizes, settings.activation, norm)
     if settings.output == "tanh":
         layers.append(nn.Tanh())
     if len(shape) > 1:
         layers.append(nn.Unflatten(1, shape))
-    return nn.Sequential(*layers)
+    return generator_of(nn.Sequential(*layers), settings.num_classes)
 
 
 def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
@@ -46,7 +47,10 @@ def _discriminator(settings: MlpSettings, shape: Shape) -> nn.Module:
     layers = [*start, *rest]
     if settings.minibatch_stddev:
         layers = _with_deviation(layers, settings.minibatch_stddev)
-    return nn.Sequential(nn.Flatten(), *layers, nn.Flatten(0))
+    if not settings.num_classes:
+        return nn.Sequential(nn.Flatten(), *layers, nn.Flatten(0))
+    body = nn.Sequential(nn.Flatten(), *layers[:-1])
+    return discriminator_of(body, sizes[-2], settings.condition, settings.num_classes)
 
 
 def _with_deviation(layers: list[nn.Module], group: int) -> list[nn.Module]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
 from remuda.config.networks import ResnetSettings
-from remuda.gan.networks.conditional import ConditionalGenerator, discriminator_of
+from remuda.gan.networks.conditional import discriminator_of, generator_of
 from remuda.gan.networks.dcgan import check_square, stages
 from remuda.gan.networks.family import Family, Shape, layer_norm, orthogonal_weights
 from remuda.gan.networks.layers import EnlargingConv, MinibatchDeviation, SelfAttention
@@ -68,7 +68,7 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
             layers.append(SelfAttention(width))
     layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
     body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())
-    return ConditionalGenerator(body, settings.num_classes) if settings.num_classes else body
+    return generator_of(body, settings.num_classes)
 
 
 def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
