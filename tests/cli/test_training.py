@@ -97,7 +97,12 @@ def test_the_commands_it_suggests_work(trained: tuple[Path, str], tmp_path: Path
     code, printed, _ = remuda(tmp_path, *score[1:], "-n", "20")
     assert code == 0
     assert printed.splitlines()[1].startswith("FID ")
-    assert load_config(train[2], train[3:]).grid.shape == (3, 3)
+    again = load_config(train[2], train[3:])
+    first = load_config(str(trained[0] / "config.yaml"), [])
+    assert again.seed == first.seed + 1
+    assert again.run.dir == f"{trained[0]}-seed-{again.seed}"
+    unchanged = {"seed": first.seed, "run": first.run}
+    assert again.model_copy(update=unchanged) == first
 
 
 def test_plain_lines_show_progress_without_a_terminal(trained: tuple[Path, str]) -> None:

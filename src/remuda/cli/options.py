@@ -77,7 +77,7 @@ def load_arguments(arguments: list[str] | None, data_dir: Path | None = None) ->
     return load_config(sources[0] if sources else None, overrides)
 
 
-def quoted(path: Path) -> str:
+def quoted(path: Path | str) -> str:
     """A path that can be pasted into a shell."""
     return shlex.quote(str(path))
 

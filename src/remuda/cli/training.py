@@ -206,10 +206,14 @@ def _print_result(result: Result) -> None:
         print(line)
     print(f"\npicture: {result.picture}")
     print("\ntry next:")
-    print(f"  {command} sample {path} -n 100 -o more.png")
+    labels = result.ensemble.labels
+    label = f" --label {quoted(labels.names[-1])}" if labels else ""
+    print(f"  {command} sample {path}{label} -n 100 -o more.png")
     if result.scores is None:
         print(f"  {command} runs")
     else:
         metrics = " fid is tvd" if result.scores.class_histogram else ""
         print(f"  {command} score {path}{metrics}")
-    print(f"  {command} train quickstart grid=3x3 seed=1")
+    again = result.seed + 1
+    copy = quoted(result.path.with_name(f"{result.path.name}-seed-{again}"))
+    print(f"  {command} train {quoted(result.path / 'config.yaml')} seed={again} run.dir={copy}")

@@ -48,6 +48,7 @@ class Result:
     costs: Costs
     genes: Mapping[str, Any]  # of the cell with the largest share, as settings
     evolved_genes: Mapping[str, Any]  # the same, where cells had different ones
+    seed: int
 
 
 class Parcels(Protocol):
@@ -202,7 +203,16 @@ class Outcome:
         )
         self._folder.append_event({"event": "finished", "seconds": seconds})
         return Result(
-            self._folder.path, picture, ensemble, scores, acceptance, seconds, costs, genes, evolved
+            self._folder.path,
+            picture,
+            ensemble,
+            scores,
+            acceptance,
+            seconds,
+            costs,
+            genes,
+            evolved,
+            self._config.seed,
         )
 
 
