@@ -20,21 +20,12 @@ is 57.
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
-
 import torch
 from torch import nn
 
-from remuda.metrics.classifier import Card, CifarNetwork, write_classifier
-from remuda.streams import tensor_stream
-from scripts.classifiers import accuracy_of, labelled
+from remuda.metrics.classifier import CifarNetwork
+from scripts.classifiers import Recipe, arguments, fit, labelled, write_if_good
 
-SEED = 1
-EPOCHS = 12
-BATCH = 128
-LEARNING_RATE = 5e-3
 SHIFT = 4
 
 
@@ -54,47 +45,10 @@ class TrainedNetwork(CifarNetwork):
 
 def main() -> None:
     """Train, test, and write the file only if the classifier is accurate enough to score with."""
-    arguments = _arguments()
+    folder, out = arguments(__doc__, "--data", "CIFAR-10")
     torch.set_num_threads(1)
-    images, labels = labelled("cifar10", arguments.data, "train")
-    test_images, test_labels = labelled("cifar10", arguments.data, "test")
-    trained = fit(images, labels)
-    network = folded(trained)
-    accuracy = accuracy_of(network, test_images, test_labels)
-    print(f"accuracy on the {len(test_images)} test images: {accuracy:.4f}")
-    if accuracy < 0.75:
-        raise SystemExit("below 0.75: not written")
-    card = Card("cifar-cnn-1", "[-1, 1]", accuracy, classes=10, shape=(3, 32, 32))
-    write_classifier(arguments.out, network, card)
-
-
-def fit(images: torch.Tensor, labels: torch.Tensor) -> TrainedNetwork:
-    """Cross-entropy on shifted and mirrored images, the learning rate rising and falling once."""
-    torch.manual_seed(SEED)
-    network = TrainedNetwork()
-    optimiser = torch.optim.AdamW(
-        network.parameters(), lr=LEARNING_RATE, weight_decay=0.02, fused=True
-    )
-    batches = len(images) // BATCH
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, EPOCHS * batches)
-    loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
-    for epoch in range(EPOCHS):
-        started, total = time.perf_counter(), 0.0
-        stream = tensor_stream(SEED, 0, epoch, "cifar classifier")
-        order = torch.randperm(len(images), generator=stream)
-        for chosen in torch.split(order[: batches * BATCH], BATCH):
-            _, logits = network(varied(images[chosen], stream))
-            loss = loss_of(logits, labels[chosen])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-            total += loss.item()
-        seconds = time.perf_counter() - started
-        print(
-            f"epoch {epoch + 1}/{EPOCHS}: loss {total / batches:.4f}, {seconds:.0f} s", flush=True
-        )
-    return network.eval()
+    network = folded(fit(TrainedNetwork, RECIPE, *labelled("cifar10", folder, "train")))
+    write_if_good(network, "cifar-cnn-1", labelled("cifar10", folder, "test"), out, least=0.75)
 
 
 def varied(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
@@ -131,11 +85,17 @@ def folded(trained: TrainedNetwork) -> CifarNetwork:
     return network.eval()
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", required=True, help="folder with CIFAR-10")
-    parser.add_argument("--out", required=True, type=Path, help="safetensors file to write")
-    return parser.parse_args()
+RECIPE = Recipe(
+    "cifar classifier",
+    seed=1,
+    epochs=12,
+    batch=128,
+    learning_rate=5e-3,
+    weight_decay=0.02,
+    label_smoothing=0.05,
+    fused=True,
+    vary=varied,
+)
 
 
 if __name__ == "__main__":

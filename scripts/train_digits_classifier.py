@@ -19,65 +19,22 @@ of [-1, 1], FID is 292 and FID (logits) 165.
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
-
 import torch
 from torch import nn
 
-from remuda.metrics.classifier import Card, DigitsNetwork, write_classifier
-from remuda.streams import tensor_stream
-from scripts.classifiers import accuracy_of, labelled
+from remuda.metrics.classifier import DigitsNetwork
+from scripts.classifiers import Recipe, arguments, fit, labelled, write_if_good
 
-SEED = 1
-EPOCHS = 10
-BATCH = 128
-LEARNING_RATE = 3e-3
 SHIFT = 2
 
 
 def main() -> None:
     """Train, test, and write the file only if the classifier is accurate enough to score with."""
-    arguments = _arguments()
+    folder, out = arguments(__doc__, "--mnist", "the four MNIST files")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    images, labels = labelled("mnist", arguments.mnist, "train")
-    test_images, test_labels = labelled("mnist", arguments.mnist, "test")
-    network = fit(images, labels)
-    accuracy = accuracy_of(network, test_images, test_labels)
-    print(f"accuracy on the {len(test_images)} test images: {accuracy:.4f}")
-    if accuracy < 0.99:
-        raise SystemExit("below 0.99: not written")
-    card = Card("digits-cnn-1", "[-1, 1]", accuracy, classes=10, shape=(1, 28, 28))
-    write_classifier(arguments.out, network, card)
-
-
-def fit(images: torch.Tensor, labels: torch.Tensor) -> DigitsNetwork:
-    """Cross-entropy on shifted digits, the learning rate rising and falling once."""
-    torch.manual_seed(SEED)
-    network = DigitsNetwork()
-    optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    batches = len(images) // BATCH
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, EPOCHS * batches)
-    loss_of = nn.CrossEntropyLoss()
-    for epoch in range(EPOCHS):
-        started, total = time.perf_counter(), 0.0
-        stream = tensor_stream(SEED, 0, epoch, "digits classifier")
-        order = torch.randperm(len(images), generator=stream)
-        for chosen in torch.split(order[: batches * BATCH], BATCH):
-            _, logits = network(shifted(images[chosen], stream))
-            loss = loss_of(logits, labels[chosen])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-            total += loss.item()
-        seconds = time.perf_counter() - started
-        print(
-            f"epoch {epoch + 1}/{EPOCHS}: loss {total / batches:.4f}, {seconds:.0f} s", flush=True
-        )
-    return network.eval()
+    network = fit(DigitsNetwork, RECIPE, *labelled("mnist", folder, "train"))
+    write_if_good(network, "digits-cnn-1", labelled("mnist", folder, "test"), out, least=0.99)
 
 
 def shifted(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
@@ -90,11 +47,7 @@ def shifted(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:
     return padded[torch.arange(count)[:, None, None], rows, columns][:, None]
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--mnist", required=True, help="folder with the four MNIST files")
-    parser.add_argument("--out", required=True, type=Path, help="safetensors file to write")
-    return parser.parse_args()
+RECIPE = Recipe("digits classifier", seed=1, epochs=10, batch=128, learning_rate=3e-3, vary=shifted)
 
 
 if __name__ == "__main__":

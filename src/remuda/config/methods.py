@@ -85,6 +85,15 @@ class GeneSettings(Settings):
         return any(one is not None for one in (self.learning_rate, self.r1, self.average))
 
 
+def _check_equal_networks(plan: RunPlan, why: str) -> None:
+    for number, network in enumerate(plan.networks):
+        if network != plan.networks[0]:
+            raise ValueError(
+                f"members[{number}]: its networks differ from those of members[0], and under {why};"
+                " allowed: equal networks, or method=gap"
+            )
+
+
 class CellularSettings(InnerMethodSettings):
     """Cellular coevolution: Lipizzaner, and Mustangs' loss gene."""
 
@@ -170,13 +179,7 @@ class CellularSettings(InnerMethodSettings):
         self._check_exchange(plan.training)
         self._check_tournament(plan.grid)
         self._check_losses(plan.training)
-        for number, network in enumerate(plan.networks):
-            if network != plan.networks[0]:
-                raise ValueError(
-                    f"members[{number}]: its networks differ from those of members[0], and under "
-                    "method=cellular cells breed with their neighbours; allowed: equal networks, "
-                    "or method=gap"
-                )
+        _check_equal_networks(plan, "method=cellular cells breed with their neighbours")
 
     def check_replicas(self, plan: RunPlan, replicas: int) -> None:
         self._check_exchange(plan.training, "method.within")
@@ -312,13 +315,7 @@ class AveragingSettings(MethodSettings):
     )
 
     def check(self, plan: RunPlan) -> None:
-        for number, network in enumerate(plan.networks):
-            if network != plan.networks[0]:
-                raise ValueError(
-                    f"members[{number}]: its networks differ from those of members[0], and under "
-                    "method=averaging cells average their weights; allowed: equal networks, or "
-                    "method=gap"
-                )
+        _check_equal_networks(plan, "method=averaging cells average their weights")
 
 
 class ClassParallelSettings(MethodSettings):
