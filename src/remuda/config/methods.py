@@ -122,13 +122,6 @@ class CellularSettings(InnerMethodSettings):
         description="exchange score: no take-over by a founder with that many descendants in the "
         "neighbourhood already; null: no limit",
     )
-    parents: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="exchange average: the share of a neighbourhood, the best scores first, whose "
-        "weights are averaged; cells outside of it take over the genes of one inside",
-    )
     genes: GeneSettings = Field(default_factory=GeneSettings)
     opponents: Literal["subpopulation", "partner"] = Field(
         "partner",
@@ -200,11 +193,6 @@ class CellularSettings(InnerMethodSettings):
             raise ValueError(
                 f"{section}.opponents=subpopulation does not go with {section}.exchange="
                 f"{self.exchange}, which keeps the pairs that train; allowed: partner"
-            )
-        if self.parents < 1 and self.exchange != "average":
-            raise ValueError(
-                f"{section}.parents={self.parents:g} is for {section}.exchange=average, not "
-                f"{self.exchange}; allowed: 1, or that exchange"
             )
         if self.genes.average is not None and training.average is None:
             raise ValueError(

@@ -74,27 +74,21 @@ def relatives(cell: Cell, parcels: Sequence[Parcel]) -> list[Parcel]:
 
 
 def averaged(cell: Cell, parcels: Sequence[Parcel], *, moments: bool) -> Gan:
-    """The average of a cell's GAN and those in the parcels, with the cell's own genes."""
-    gan = cell.gan.clone()
-    related = relatives(cell, parcels)
-    if related:
-        mean_into(gan, related, own=cell.index, moments=moments)
-    return gan
-
-
-def mean_into(
-    gan: Gan, parcels: Sequence[Parcel], *, own: int | None = None, moments: bool = True
-) -> None:
-    """Give a GAN the mean weights of the parcels and, if it has a place `own`, of itself.
+    """The average of a cell's GAN and those in the parcels, with the cell's own genes.
 
     Sums run in the order of the cells, so that cells with the same peers get the same bits.
     """
+    gan = cell.gan.clone()
+    related = relatives(cell, parcels)
+    if not related:
+        return gan
     for role, learner in gan.roles:
-        found = {parcel.cell: role_tensors(parcel, role) for parcel in parcels}
-        if own is not None:
-            found[own] = learner.tensors()
-        parts = [found[place] for place in sorted(found)]
+        own = learner.tensors()
+        found = {parcel.cell: role_tensors(parcel, role) for parcel in related}
+        order = sorted([cell.index, *found])
+        parts = [own if one == cell.index else found[one] for one in order]
         learner.restore(_mean(learner, parts, moments=moments))
+    return gan
 
 
 def _mean(

@@ -103,7 +103,7 @@ class Method(ABC):
     exact_peers: bool = False
     # Whether the genes of cells change, so that those of the winner are worth knowing.
     evolves_genes: bool = False
-    # The setting, with its value, that can do nothing without scores; if there is one.
+    # The setting that is `score` and can do nothing without scores, if it is.
     needs_scores: str | None = None
     # Whether cells remember the discriminators that their generators met. Where they do not, all
     # cells that are linked at all count as having met.

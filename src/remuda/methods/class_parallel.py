@@ -44,7 +44,7 @@ class ClassParallel(Method):
         self._within = _within(config, self.settings, self._labels)
         self.exact_peers = self._within.exact_peers
         self.state = self._within.state
-        self.needs_scores = self._within.needs_scores and "method.within.exchange=score"
+        self.needs_scores = self._within.needs_scores and "method.within.exchange"
         self._scorers: dict[int, Scorer] = {}
 
     @classmethod

@@ -76,9 +76,9 @@ class Run:
             scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
         elif trains and method.needs_scores is not None:
             raise ConfigError(
-                f"{method.needs_scores}: nothing scores {dataset.name} (score.extractor="
-                f"{config.score.extractor}); allowed: another extractor, or an exchange that does "
-                "not go by scores"
+                f"{method.needs_scores}=score: nothing scores {dataset.name} (score.extractor="
+                f"{config.score.extractor}); allowed: another extractor, or "
+                f"{method.needs_scores}=loss"
             )
         return cls(config, dataset, method, scorer, views, extractor)
 

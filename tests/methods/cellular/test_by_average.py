@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from remuda.clock import Clock
-from remuda.config import CellularSettings, Config
+from remuda.config import Config
 from remuda.errors import ConfigError
-from remuda.gan.parcels import role_tensors
 from remuda.methods import ancestor, lineage
-from remuda.methods.cellular.by_average import ByAverage
-from remuda.runs.prepare import Run
-from tests.tiny import Population, gan_tensors, pixel_scorer, same, tiny_config, tiny_dataset
+from tests.tiny import Population, gan_tensors, same, tiny_config
 
 
 def by_average(**changes: Any) -> Config:
@@ -72,87 +68,6 @@ def test_genes_are_a_cells_own_and_mutate() -> None:
     assert len(set(before)) == 5
     for report, rate in zip(population.play(), before, strict=True):
         assert report.details["mutations"]["lr_generator"] == [rate, report.genes.lr_generator]
-
-
-def scored(config: Config) -> Population:
-    dataset = tiny_dataset()
-    return Population(config, dataset, pixel_scorer(dataset))
-
-
-def test_only_the_better_part_of_a_neighbourhood_is_averaged() -> None:
-    """Against the plainest reference: rank by score, take the first, mean the tensors."""
-    population = scored(by_average(method={"parents": 0.7, "mutation": False}))
-    for _ in range(3):
-        population.play()
-    parcels, settings = population.parcels(), population.config.method
-    assert isinstance(settings, CellularSettings)
-    scorer = population.cells[0].scorer
-    assert scorer is not None
-    losses = {
-        cell.index: scorer.mixture([cell.assessment], [1.0]).loss
-        for cell in population.cells
-        if cell.assessment is not None
-    }
-    assert len(set(losses.values())) == 5
-    outsiders = 0
-    for cell in population.cells:
-        places = [(cell.index - 1) % 5, cell.index, (cell.index + 1) % 5]
-        parents = sorted(sorted(places, key=losses.__getitem__)[:2])
-        cell.round += 1
-        match = ByAverage(settings).adapt(
-            cell, [parcels[place] for place in places if place != cell.index], Clock()
-        )
-        for role, learner in match.gan.roles:
-            parts = [role_tensors(parcels[place], role) for place in parents]
-            for name, value in learner.tensors().items():
-                if value.is_floating_point() and ".step." not in name:
-                    wanted = (parts[0][name] + parts[1][name]) / 2
-                    torch.testing.assert_close(value, wanted)
-        own = cell.index in parents
-        outsiders += not own
-        heir_of = match.details["genes_of"]
-        assert heir_of == cell.index if own else heir_of in parents
-    assert outsiders > 0
-
-
-def test_the_better_keep_their_genes_and_the_others_take_theirs_and_mutate() -> None:
-    genes = {"learning_rate": [1e-3, 1e-1]}
-    method = {"genes": genes, "mutation_probability": 1.0, "parents": 0.5}
-    population = scored(by_average(method=method))
-    population.play()
-    for _ in range(4):
-        before = [cell.gan.generator.learning_rate for cell in population.cells]
-        kept = 0
-        for cell, report in enumerate(population.play()):
-            heir_of, rate = report.details["genes_of"], report.genes.lr_generator
-            if heir_of == cell:
-                kept += 1
-                assert rate == before[cell]
-                assert report.details["mutations"] == {}
-            else:
-                assert report.details["mutations"]["lr_generator"] == [before[heir_of], rate]
-        assert 0 < kept < 5
-
-
-def test_without_scores_all_are_averaged_at_first() -> None:
-    population = Population(by_average(method={"parents": 0.5}))
-    for cell, report in enumerate(population.play()):
-        assert set(report.details["averaged_with"]) == {(cell - 1) % 5, (cell + 1) % 5}
-        assert report.details["genes_of"] == cell
-
-
-def test_parents_are_chosen_by_score_so_there_must_be_one() -> None:
-    config = by_average(method={"parents": 0.5}, score={"extractor": "none"})
-    with pytest.raises(ConfigError, match=r"method.parents=0.5: nothing scores"):
-        Run.prepare(config, tiny_dataset())
-
-
-def test_parents_belong_to_averaging() -> None:
-    with pytest.raises(ConfigError) as caught:
-        tiny_config(method={"name": "cellular", "parents": 0.5})
-    assert str(caught.value) == (
-        "method.parents=0.5 is for method.exchange=average, not loss; allowed: 1, or that exchange"
-    )
 
 
 def test_replicas_of_a_label_cannot_be_averaged() -> None:

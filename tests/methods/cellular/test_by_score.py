@@ -367,7 +367,7 @@ def test_data_that_nothing_scores_are_refused(method: dict[str, Any], key: str) 
         Run.prepare(config(method), dataset)
     assert str(caught.value) == (
         f"{key}=score: nothing scores {dataset.name} (score.extractor=none); allowed: another "
-        "extractor, or an exchange that does not go by scores"
+        f"extractor, or {key}=loss"
     )
     within = method.get("within")
     unselective = {**method, "selection": False}

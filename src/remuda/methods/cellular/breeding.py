@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from remuda.gan.parcels import Parcel
 from remuda.methods.base import Details, Match
 from remuda.methods.lineage import Origin, cell_origin, origin
 from remuda.methods.state import CellState
-from remuda.metrics import Assessment, Scorer
 
 
 @dataclass
@@ -56,14 +54,6 @@ class Breeding(ABC):
 def cellular_state(cell: Cell) -> CellularState:
     assert isinstance(cell.state, CellularState)
     return cell.state
-
-
-def loss_of(scorer: Scorer, assessment: Assessment | None) -> float:
-    """The score of a GAN as a loss; infinite where it has none."""
-    if assessment is None:
-        return math.inf
-    loss = scorer.mixture([assessment], [1.0]).loss
-    return loss if math.isfinite(loss) else math.inf
 
 
 def origins(cell: Cell, parcels: Sequence[Parcel]) -> list[Origin]:

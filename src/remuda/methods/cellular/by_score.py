@@ -17,7 +17,7 @@ from remuda.clock import Clock
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel, parcel_assessment
 from remuda.methods.base import Details, Match
-from remuda.methods.cellular.breeding import Breeding, cellular_state, loss_of, origins
+from remuda.methods.cellular.breeding import Breeding, cellular_state, origins
 from remuda.methods.cellular.genes import mutate
 from remuda.methods.lineage import Origin
 from remuda.metrics import Assessment, Scorer
@@ -93,7 +93,11 @@ class _Rank:
 
     @classmethod
     def of(cls, scorer: Scorer, assessment: Assessment) -> _Rank:
-        return cls(loss_of(scorer, assessment), scorer.standard_error(assessment))
+        score = scorer.mixture([assessment], [1.0])
+        return cls(
+            score.loss if math.isfinite(score.loss) else math.inf,
+            scorer.standard_error(assessment),
+        )
 
     def is_beaten_by(self, other: _Rank, margin: float) -> bool:
         if not math.isfinite(self.loss):

@@ -54,10 +54,8 @@ class Cellular(Method):
         super().__init__(config, grid)
         self._breeding = EXCHANGES[self.settings.exchange](self.settings)
         self.evolves_genes = self.settings.genes.drawn
-        if self.settings.selection and self.settings.exchange == "score":
-            self.needs_scores = "method.exchange=score"
-        elif self.settings.selection and self.settings.parents < 1:
-            self.needs_scores = f"method.parents={self.settings.parents:g}"
+        if self.settings.exchange == "score" and self.settings.selection:
+            self.needs_scores = "method.exchange"
 
     def founder(self, index: int) -> int:
         return 0 if self.settings.exchange == "average" else index
