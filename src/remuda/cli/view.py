@@ -333,9 +333,11 @@ def describe(run: Run) -> str:
     """The run in one line: method, grid, data, network, rounds, seed, threads."""
     config, data = run.config, run.dataset
     grid = f"{config.grid.shape[0]}x{config.grid.shape[1]}"
+    known = config.network.num_classes
+    given = f" given {known} labels" if known else ""
     return (
         f"{config.name}: {config.method.name} on a {grid} grid, {len(data):,} items of "
-        f"{data.name} ({shape_text(data.shape)}), {config.network.family}, "
+        f"{data.name} ({shape_text(data.shape)}), {config.network.family}{given}, "
         f"{config.rounds} rounds, seed {config.seed}, threads {config.threads}"
     )
 

@@ -122,6 +122,11 @@ class CellularSettings(InnerMethodSettings):
         description="exchange score: no take-over by a founder with that many descendants in the "
         "neighbourhood already; null: no limit",
     )
+    relatives: Literal["compete", "average"] = Field(
+        "compete",
+        description="exchange score: cells with a common ancestor and equal genes compete like any "
+        "others, or average their weights every round",
+    )
     genes: GeneSettings = Field(default_factory=GeneSettings)
     opponents: Literal["subpopulation", "partner"] = Field(
         "partner",
@@ -193,6 +198,11 @@ class CellularSettings(InnerMethodSettings):
             raise ValueError(
                 f"{section}.opponents=subpopulation does not go with {section}.exchange="
                 f"{self.exchange}, which keeps the pairs that train; allowed: partner"
+            )
+        if self.relatives == "average" and self.exchange != "score":
+            raise ValueError(
+                f"{section}.relatives=average is for {section}.exchange=score, not "
+                f"{self.exchange}; allowed: compete, or that exchange"
             )
         if self.genes.average is not None and training.average is None:
             raise ValueError(

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from remuda.clock import Clock
 from remuda.config import Config, validate
 from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Gan
-from remuda.gan.parcels import Parcel, strip_prefix
+from remuda.gan.parcels import Parcel, role_tensors, strip_prefix
 from remuda.methods import CellState, RoundReport, ancestor, lineage
 from remuda.methods.base import Match
 from remuda.metrics import Assessment, MixtureScore, Scorer
@@ -107,6 +108,63 @@ def whole(parcel: Parcel) -> dict[str, Any]:
 
 def genes(gan: Gan) -> dict[str, Any]:
     return {role: learner.genes() for role, learner in gan.roles}
+
+
+# ---------------------------------------------------------------------------- families
+
+
+def family_of_two() -> Population:
+    """Cell 0 has taken over cell 2 unchanged, and both have trained since; cell 1 is alone."""
+    population = begun(by_score(method={"mutation": False, "relatives": "average"}))
+    population.cells[1].gan.discriminator.r1 = 0.7
+    tell(population, {0: (5.0, 0.1), 1: (1.1, 0.1), 2: (1.0, 0.1)})
+    report = population.play()[0]
+    assert report.details["parents"] == {"generator": 2, "discriminator": 2}
+    tell(population, dict.fromkeys(range(3), (5.0, 0.1)))
+    return population
+
+
+def test_cells_of_one_ancestor_and_equal_genes_average() -> None:
+    population = family_of_two()
+    parcels = population.parcels()
+    match = looked(population, 0)
+    assert parent(match) == 0
+    assert match.details["averaged_with"] == [2]
+    for role, learner in match.gan.roles:
+        parts = [role_tensors(parcels[cell], role) for cell in (0, 2)]
+        for name, value in learner.tensors().items():
+            if value.is_floating_point() and ".step." not in name:
+                torch.testing.assert_close(value, (parts[0][name] + parts[1][name]) / 2)
+    assert looked(population, 1).details["averaged_with"] == []
+
+
+def test_cells_of_one_ancestor_with_other_genes_do_not() -> None:
+    population = family_of_two()
+    population.cells[0].gan.discriminator.r1 = 0.9
+    publish_again(population)
+    match = looked(population, 0)
+    assert match.details["averaged_with"] == []
+    assert same(gan_tensors(match.gan), gan_tensors(population.cells[0].gan))
+
+
+def test_families_compete_and_their_members_do_not() -> None:
+    """A much better relative of the same genes is averaged with; a better stranger takes over."""
+    population = family_of_two()
+    tell(population, {0: (5.0, 0.1), 1: (6.0, 0.1), 2: (1.0, 0.1)})
+    match = looked(population, 0)
+    assert (parent(match), match.details["averaged_with"]) == (0, [2])
+    tell(population, {0: (5.0, 0.1), 1: (2.0, 0.1), 2: (1.0, 0.1)})
+    match = looked(population, 0)
+    assert (parent(match), match.details["averaged_with"]) == (1, [])
+
+
+def test_relatives_belong_to_selection_by_score() -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny_config(method={"name": "cellular", "relatives": "average"})
+    assert str(caught.value) == (
+        "method.relatives=average is for method.exchange=score, not loss; allowed: compete, or "
+        "that exchange"
+    )
 
 
 # ---------------------------------------------------------------------------- what is taken

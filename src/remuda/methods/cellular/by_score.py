@@ -5,6 +5,10 @@ for another plays one it has never met. Here a cell keeps its GAN unless a neigh
 by more than their standard errors; then it takes over all of it: both networks, optimiser state,
 average and genes, which mutate. This is population-based training (Jaderberg et al. 2017) on a
 grid.
+
+Cells with a common ancestor and equal genes, where a take-over changed no gene, are one recipe on
+several cells. They may average their weights (`relatives: average`), which makes them better than
+one of them alone: families compete, and their members work together.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 from remuda.clock import Clock
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel, parcel_assessment
+from remuda.methods.averaging import averaged, relatives
 from remuda.methods.base import Details, Match
 from remuda.methods.cellular.breeding import Breeding, cellular_state, origins
 from remuda.methods.cellular.genes import mutate
@@ -37,28 +42,32 @@ class ByScore(Breeding):
     def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Heir:
         with clock.routine("update_genomes"):
             found = origins(cell, parcels)
-            place = self._place(cell, parcels, found) if self.selects(cell.round) else 0
-            gan = cell.host(parcels[place - 1]) if place else cell.gan.clone()
+            family = _family(cell, parcels) if self.settings.relatives == "average" else []
+            place = self._place(cell, parcels, family) if self.selects(cell.round) else 0
+            gan = cell.host(parcels[place - 1]) if place else averaged(cell, family, moments=True)
             gan.cell = cell.index
         with clock.routine("mutate"):
             mutations = mutate(gan, self.settings, cell.streams) if place else {}
         taken = parcels[place - 1].cell if place else cell.index
-        details = {
+        details: Details = {
             "parents": {"generator": taken, "discriminator": taken},
             "mutations": mutations,
         }
+        if self.settings.relatives == "average":
+            details["averaged_with"] = [] if place else [parcel.cell for parcel in family]
         assessment = parcel_assessment(parcels[place - 1]) if place else cell.assessment
         return Heir(gan, details=details, origin=found[place], assessment=assessment)
 
-    def _place(self, cell: Cell, parcels: Sequence[Parcel], found: Sequence[Origin]) -> int:
+    def _place(self, cell: Cell, parcels: Sequence[Parcel], family: Sequence[Parcel]) -> int:
         """Whose GAN the cell goes on with: 0 is its own, k the k-th neighbour's."""
         if cell.scorer is None or cell.assessment is None:
             return 0
-        own = _Rank.of(cell.scorer, cell.assessment)
+        own, found = _Rank.of(cell.scorer, cell.assessment), origins(cell, parcels)
+        kin = {parcel.cell for parcel in family}
         ranks = {
             place: _Rank.of(cell.scorer, assessment)
             for place, parcel in enumerate(parcels, 1)
-            if (assessment := parcel_assessment(parcel)) is not None
+            if parcel.cell not in kin and (assessment := parcel_assessment(parcel)) is not None
         }
         for place in sorted(ranks, key=lambda place: (ranks[place].loss, place)):
             beaten = own.is_beaten_by(ranks[place], self.settings.margin)
@@ -82,6 +91,12 @@ class ByScore(Breeding):
             # Until it is scored again, it is as good as the one taken over, which it is a copy of.
             cell.assessment = match.assessment
         return {}
+
+
+def _family(cell: Cell, parcels: Sequence[Parcel]) -> list[Parcel]:
+    """Neighbours with the cell's ancestor and genes: the same recipe, on other cells."""
+    genes = {role: learner.genes() for role, learner in cell.gan.roles}
+    return [parcel for parcel in relatives(cell, parcels) if parcel.meta["genes"] == genes]
 
 
 @dataclass(frozen=True)
