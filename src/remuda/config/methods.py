@@ -170,7 +170,7 @@ class CellularSettings(InnerMethodSettings):
         "neighbourhood",
         description="neighbourhood: the best neighbourhood's mixture (the articles); best: the "
         "best-scoring GAN; uniform: all with equal weights; average: one generator with the mean "
-        "weights of the largest family",
+        "weights of the best-scoring GAN's family",
     )
 
     def check(self, plan: RunPlan) -> None:

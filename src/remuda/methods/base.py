@@ -77,6 +77,7 @@ class Mixture:
     reason: str
     merged: bool = False  # into one generator with the weighted mean of their weights
     diversity: Diversity | None = None  # of the whole population, once it is known
+    leader: int | None = None  # the cell whose genes stand for it; None: that of most weight
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,9 @@ class Outcome:
             for event in self._folder.iter_events()
             if event["event"] == "population"
         )
-        winner = max(mixture.weights, key=lambda cell: (mixture.weights[cell], -cell))
+        winner = mixture.leader
+        if winner is None:
+            winner = max(mixture.weights, key=lambda cell: (mixture.weights[cell], -cell))
         genes = genes_of(winner, self._folder.iter_events())
         evolved = genes if self._run.method.evolves_genes else {}
         target = self._folder.ensemble_path

@@ -101,7 +101,7 @@ class Cellular(Method):
         if wanted == "neighbourhood":
             return self._neighbourhood(parcels, scorer)
         if wanted == "average":
-            return _family_average(parcels)
+            return _family_average(parcels, best_or_all(parcels, scorer, "best"))
         return best_or_all(parcels, scorer, wanted)
 
     def _neighbourhood(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
@@ -126,10 +126,15 @@ class Cellular(Method):
         return min(mixtures, key=lambda entry: entry[:2])[2]
 
 
-def _family_average(parcels: Mapping[int, Parcel]) -> Mixture:
-    """The average of the largest family: generators of one ancestor."""
+def _family_average(parcels: Mapping[int, Parcel], best: Mixture) -> Mixture:
+    """The average of generators of one ancestor: the best one's family, or else the largest."""
     ancestors = {cell: ancestor(parcel) for cell, parcel in sorted(parcels.items())}
-    ((largest, size),) = Counter(ancestors.values()).most_common(1)
-    cells = [cell for cell, found in ancestors.items() if found == largest]
-    reason = f"the average of the weights of {size} relatives among {len(parcels)} cells"
-    return Mixture(dict.fromkeys(cells, 1 / size), None, reason, merged=True)
+    leader = next(iter(best.weights)) if best.score is not None else None
+    ((largest, _),) = Counter(ancestors.values()).most_common(1)
+    wanted = largest if leader is None else ancestors[leader]
+    cells = [cell for cell, found in ancestors.items() if found == wanted]
+    who = f"{len(cells)} relatives" if len(cells) > 1 else f"cell {cells[0]} alone"
+    reason = f"the average of the weights of {who} among {len(parcels)} cells"
+    if leader is not None:
+        reason += f"; cell {leader} has the best score"
+    return Mixture(dict.fromkeys(cells, 1 / len(cells)), None, reason, merged=True, leader=leader)
