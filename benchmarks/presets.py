@@ -4,9 +4,12 @@
         [--out docs/results/presets]
 
 Every seed is an ordinary `remuda train PRESET data.reference=test`, one after the other, timed from
-start to end with everything it does. Finished runs in DIR are taken as they are, so an interrupted
-command goes on. For each preset OUT then holds NAME.json, NAME.md and NAME.png (the picture of the
-first seed); digits and MNIST are also seen by the second classifier (`second_opinion.py`).
+start to end with everything it does. A preset that takes days is measured with fewer rounds, as in
+"gap-mnist rounds=2": what its page says, too. Finished runs in DIR are taken as they are, so an
+interrupted command goes on. For each preset OUT then holds NAME.json, NAME.md and NAME.png (the
+picture of the first seed); digits and MNIST are also seen by the second classifier
+(`second_opinion.py`). Where a preset averages its generators' weights, samples of the raw weights
+are scored as well: the same training without the average.
 """
 
 from __future__ import annotations
@@ -19,34 +22,55 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.second_opinion import judge
 from remuda.config import load_config
+from remuda.data import load_dataset
 from remuda.files import write_json
+from remuda.gan.parcels import GENERATOR, strip_prefix
+from remuda.runs.ensemble import load
+from remuda.runs.prepare import Run
+from remuda.runs.scoring import score_ensemble
+from remuda.runs.store import RunFolder
 
 SECOND = ("digits", "mnist")  # data that the second classifier knows
+TESTED = (*SECOND, "cifar10")  # data with a test split
+FIGURES = {
+    "fid": "FID",
+    "fid_logits": "FID (logits)",
+    "tvd": "TVD",
+    "is": "IS",
+    "accuracy": "class accuracy",
+    "modes_covered": "modes covered",
+    "high_quality": "high quality",
+    "mode_kl": "KL of modes",
+}
 SAMPLES = 50_000
 
 
 def main() -> None:
     arguments = _arguments()
-    for preset in arguments.presets:
+    for words in arguments.presets:
+        preset, *changes = words.split()
         seeds = range(arguments.first, arguments.first + arguments.seeds)
-        runs = [trained(preset, seed, arguments.runs) for seed in seeds]
-        report(preset, runs, arguments.first, arguments.out)
+        runs = [trained(preset, changes, seed, arguments.runs) for seed in seeds]
+        report(preset, changes, runs, arguments.first, arguments.out)
 
 
-def trained(preset: str, seed: int, folder: Path) -> Path:
+def trained(preset: str, changes: Sequence[str], seed: int, folder: Path) -> Path:
     """A finished run of a preset, with its wall-clock seconds beside it."""
-    path = folder / f"{preset}-seed-{seed}"
+    path = folder / "-".join((preset, *changes, "seed", str(seed)))
     if (path / "result.json").is_file() and _timing(path).is_file():
         return path
     shutil.rmtree(path, ignore_errors=True)
     print(f"{preset}, seed {seed}", flush=True)
-    words = ["train", preset, f"seed={seed}", "data.reference=test", f"run.dir={path}", "--plain"]
+    words = ["train", preset, *changes, f"seed={seed}", f"run.dir={path}", "--plain"]
+    if load_config(preset).data.source in TESTED:
+        words.append("data.reference=test")
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "remuda", *words], check=True)
     _timing(path).write_text(f"{time.perf_counter() - started:.1f}\n")
@@ -57,7 +81,9 @@ def _timing(path: Path) -> Path:
     return path.with_name(path.name + ".seconds")
 
 
-def report(preset: str, runs: Sequence[Path], first: int, out: Path) -> None:
+def report(
+    preset: str, changes: Sequence[str], runs: Sequence[Path], first: int, out: Path
+) -> None:
     """Write what the runs of one preset came to."""
     out.mkdir(parents=True, exist_ok=True)
     rows = [_row(path) for path in runs]
@@ -66,54 +92,86 @@ def report(preset: str, runs: Sequence[Path], first: int, out: Path) -> None:
         judge(runs, SAMPLES, None, found)
         for row, path in zip(rows, runs, strict=True):
             row["second"] = json.loads(found.read_text())["rows"][str(path)]["test"]
+    words = " ".join((preset, *changes))
+    quoted = f"'{words}'" if changes else words
     summary = {
         "preset": preset,
+        "changes": list(changes),
         "cores": os.cpu_count(),
-        "command": f"python -m benchmarks.presets {preset} --seeds {len(runs)} --first {first}",
+        "command": f"python -m benchmarks.presets {quoted} --seeds {len(runs)} --first {first}",
         "runs": rows,
     }
     write_json(out / f"{preset}.json", summary)
     shutil.copyfile(runs[0] / "ensemble" / "samples.png", out / f"{preset}.png")
-    text = "\n".join(_page(preset, summary)) + "\n"
+    text = "\n".join(_page(summary)) + "\n"
     (out / f"{preset}.md").write_text(text)
     print(text)
 
 
 def _row(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
+    raw = _raw_scores(path)
     return {
         "run": path.name,
         "seconds": float(_timing(path).read_text()),
         "cpu_seconds": result["cpu_seconds"],
         "batches": result["batches"],
         "scores": result["scores"]["values"],
-        "extractor": result["scores"]["extractor"],
+        "extractor": result["scores"].get("extractor"),
         "real": result["scores"]["real"],
+        **({} if raw is None else {"raw": raw}),
     }
 
 
-def _page(preset: str, summary: dict[str, Any]) -> list[str]:
-    rows = summary["runs"]
-    columns = {
-        "seconds": [row["seconds"] for row in rows],
-        "FID": [row["scores"]["fid"] for row in rows],
-        "FID (logits)": [row["scores"].get("fid_logits") for row in rows],
-        "TVD": [row["scores"].get("tvd") for row in rows],
-    }
-    if all("second" in row for row in rows):
-        columns["FID, second classifier"] = [row["second"]["fid_logits"] for row in rows]
-        columns["TVD, second classifier"] = [row["second"]["tvd"] for row in rows]
+def _raw_scores(path: Path) -> dict[str, float] | None:
+    """The scores of the same mixture of raw generators; None where the ensemble is of those."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    ensemble = load(path)
+    merged = json.loads((path / "result.json").read_text()).get("merged", False)
+    if config.training.average is None or merged:
+        return None
+    parcels = folder.load_checkpoint(folder.checkpoints()[-1])
+    members = tuple(
+        replace(one, state=strip_prefix(GENERATOR, parcels[one.cell].tensors))
+        for one in ensemble.members
+    )
+    run = Run.prepare(config, load_dataset(config.data), folder=folder)
+    scores = score_ensemble(run, replace(ensemble, members=members))
+    return None if scores is None else dict(scores.values)
+
+
+def _page(summary: Mapping[str, Any]) -> list[str]:
+    preset, rows = summary["preset"], summary["runs"]
+    columns = {"seconds": [row["seconds"] for row in rows]}
+    for key, name in FIGURES.items():
+        columns[name] = [row["scores"].get(key) for row in rows]
+    columns["FID, second classifier"] = [row.get("second", {}).get("fid_logits") for row in rows]
+    columns["TVD, second classifier"] = [row.get("second", {}).get("tvd") for row in rows]
+    columns["FID without average"] = [row.get("raw", {}).get("fid") for row in rows]
     kept = {name: values for name, values in columns.items() if None not in values}
     names = [row["run"].rpartition("-")[2] for row in rows]
-    return [
+    judged = rows[0]["extractor"] or "distance to the modes"
+    lines = [
         f"# {preset}",
         "",
         f"`{summary['command']}`, on {summary['cores']} cores. Seconds are from start to end of the"
-        f" command; FID, FID (logits) and TVD by {rows[0]['extractor']} against {rows[0]['real']};",
-        f"the second classifier compares the logits and classes of {SAMPLES:,} samples with those "
-        "of MNIST's test images."
-        if "FID, second classifier" in kept
-        else "",
+        f" command; scores by {judged}, against {rows[0]['real']}.",
+    ]
+    if summary["changes"]:
+        changes = ", ".join(f"`{one}`" for one in summary["changes"])
+        lines.append(f"**Shortened**: with {changes}, so this is not what the whole preset gives.")
+    if "FID, second classifier" in kept:
+        lines.append(
+            f"The second classifier compares the logits and classes of {SAMPLES:,} samples with "
+            "those of MNIST's test images."
+        )
+    if "FID without average" in kept:
+        lines.append(
+            "The last column is of the same networks without the average of their weights."
+        )
+    return [
+        *lines,
         "",
         "| seed | " + " | ".join(kept) + " |",
         "|---" * (len(kept) + 1) + "|",
