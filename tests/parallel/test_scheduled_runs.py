@@ -1,4 +1,4 @@
-"""Whole runs with schedules, hinge, layer norm and shared fakes: the same bits on either engine."""
+"""Whole runs with schedules, hinge, norms and shared fakes: the same bits on either engine."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ KINDS = {
         *COMMON,
         *("method=gap", "training.r1=0.5", "training.average=5"),
         "network={family: dcgan, latent: 4, width: 2, layer_norm: discriminator}",
+    ),
+    "averaging": (
+        *("method=averaging", "training.average=5", "training.share_fakes=true"),
+        "network={family: dcgan, latent: 4, width: 2, spectral_norm: true, condition: auto, "
+        "label_norm: true}",
     ),
 }
 Trained = dict[str, Path]

@@ -160,6 +160,28 @@ class ConvolutionalSettings(LabelledSettings):
     )
 
 
+class LabelNormSettings(ConvolutionalSettings):
+    """Base of those families whose generators can have a batch norm that depends on the label."""
+
+    label_norm: bool = Field(
+        False,
+        description="the generator's batch norms have a scale and a shift for each label as well",
+    )
+
+    @model_validator(mode="after")
+    def _label_norm_needs_a_condition(self) -> LabelNormSettings:
+        if self.label_norm and self.condition == "none":
+            raise ValueError(
+                "network.label_norm=true without a condition; allowed: network.label_norm=false, "
+                "or network.condition=projection, auxiliary or auto"
+            )
+        return self
+
+    def for_labels(self, count: int) -> NetworkSettings:
+        found = super().for_labels(count)
+        return found if found.is_conditional else found.model_copy(update={"label_norm": False})
+
+
 class MlpSettings(LabelledSettings):
     """The article's fully connected networks (Table I), and GAP's toy networks."""
 
@@ -201,7 +223,7 @@ class MlpSettings(LabelledSettings):
         return self.batch_norm and self.discriminator_batch_norm and self._batch_norm_stays
 
 
-class DcganSettings(ConvolutionalSettings):
+class DcganSettings(LabelNormSettings):
     """Radford's convolutional networks."""
 
     family: Literal["dcgan"] = Field("dcgan", description="convolutional networks (DCGAN)")
@@ -238,7 +260,7 @@ class GranSettings(ConvolutionalSettings):
         return self._batch_norm_stays
 
 
-class ClassDcganSettings(ConvolutionalSettings):
+class ClassDcganSettings(LabelNormSettings):
     """The networks of the articles on class-parallel training, Tables 1 to 4."""
 
     family: Literal["class_dcgan"] = Field(
@@ -264,7 +286,7 @@ class ClassDcganSettings(ConvolutionalSettings):
         return self.batch_norm and self._batch_norm_stays
 
 
-class ResnetSettings(ConvolutionalSettings):
+class ResnetSettings(LabelNormSettings):
     """Small residual networks."""
 
     family: Literal["resnet"] = Field("resnet", description="small residual networks")

@@ -50,7 +50,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         nn.Conv2d(narrow, shape[0], 3, padding=1),
         nn.Tanh(),
     )
-    return generator_of(body, settings.num_classes)
+    return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
 
 
 def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:

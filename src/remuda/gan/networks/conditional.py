@@ -2,7 +2,8 @@
 
 *Projection* (Miyato & Koyama 2018) adds to the logit how well the features fit the label. An
 *auxiliary* classifier (AC-GAN, Odena et al. 2017) names the label by itself, and both networks are
-trained to make it right. A generator gets the label as a one-hot vector beside its noise.
+trained to make it right. A generator gets the label as a one-hot vector beside its noise, and with
+`label_norm` also in its batch norms (de Vries et al. 2017).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
+
+from remuda.gan.networks.layers import LabelNorm
 
 
 class Conditional(nn.Module):
@@ -26,6 +29,9 @@ class ConditionalGenerator(Conditional):
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
         condition = one_hot(labels, self.classes).to(noise.dtype)
+        for layer in self.body.modules():
+            if isinstance(layer, LabelNorm):
+                layer.condition = condition
         items: Tensor = self.body(torch.cat((noise, condition), 1))
         return items
 
@@ -62,9 +68,20 @@ class AuxiliaryDiscriminator(Conditional):
         return self.head(features)[:, 0], class_loss
 
 
-def generator_of(body: nn.Module, classes: int) -> nn.Module:
+def generator_of(body: nn.Module, classes: int, *, label_norm: bool = False) -> nn.Module:
     """A body whose input has `classes` more numbers than its noise; as it is if there are none."""
-    return ConditionalGenerator(body, classes) if classes else body
+    if not classes:
+        return body
+    if label_norm:
+        _replace_norms(body, classes)
+    return ConditionalGenerator(body, classes)
+
+
+def _replace_norms(body: nn.Module, classes: int) -> None:
+    for parent in [*body.modules()]:
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.BatchNorm2d):
+                setattr(parent, name, LabelNorm(layer.num_features, classes, layer.eps))
 
 
 def discriminator_of(body: nn.Module, features: int, condition: str, classes: int) -> nn.Module:

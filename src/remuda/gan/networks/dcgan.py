@@ -39,7 +39,7 @@ def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
         layers.append(doubling(before, after, bias=False))
     layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
     body = nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
-    return generator_of(body, settings.num_classes)
+    return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
 
 
 def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> nn.Module:

@@ -1,6 +1,7 @@
 """Layers that torch does not have.
 
-Dropout from a given stream, the deviation within a batch, self-attention, enlargement.
+Dropout from a given stream, the deviation within a batch, batch norm by label, self-attention,
+enlargement.
 """
 
 from __future__ import annotations
@@ -77,6 +78,21 @@ class MinibatchDeviation(nn.Module):
 def deviation_groups(network: nn.Module) -> set[int]:
     """The group sizes of its minibatch deviations."""
     return {layer.group for layer in network.modules() if isinstance(layer, MinibatchDeviation)}
+
+
+class LabelNorm(nn.BatchNorm2d):
+    """Batch norm whose scale and shift also depend on each item's label."""
+
+    def __init__(self, channels: int, classes: int, eps: float) -> None:
+        super().__init__(channels, eps=eps)
+        self.scale = nn.Linear(classes, channels, bias=False)
+        self.shift = nn.Linear(classes, channels, bias=False)
+        self.condition: Tensor | None = None  # one-hot labels, set by the generator around it
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = 1 + self.scale(self.condition)[:, :, None, None]
+        shift = self.shift(self.condition)[:, :, None, None]
+        return torch.addcmul(shift, super().forward(x), scale)
 
 
 class SelfAttention(OwnWeights):

@@ -68,7 +68,7 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
             layers.append(SelfAttention(width))
     layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
     body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())
-    return generator_of(body, settings.num_classes)
+    return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
 
 
 def _discriminator(settings: ResnetSettings, shape: Shape) -> nn.Module:
