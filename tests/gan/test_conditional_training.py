@@ -107,6 +107,7 @@ def test_without_a_number_the_data_say_how_many_labels_there_are(
         (ALONE, labelled(tiny_dataset(), 1)),  # one label says nothing
         ({"method": "class_parallel", "grid": "1x4"}, labelled(tiny_dataset())),  # a cell sees one
         ({**ALONE, "data": {"validation": 5}}, labelled(tiny_dataset())),  # held out without labels
+        ({**ALONE, "data": {"view": "label", "label": 2}}, labelled(tiny_dataset())),  # all alike
     ],
 )
 def test_auto_is_no_condition_where_labels_cannot_be_used(
@@ -115,6 +116,13 @@ def test_auto_is_no_condition_where_labels_cannot_be_used(
     config = tiny_config(**changes, network=conditioned("auto", None))
     found = Run.prepare(config, dataset).config.network
     assert found == tiny_config(**ALONE, network=conditioned("none", None)).network
+
+
+def test_one_label_is_nothing_to_condition_on() -> None:
+    data = {"view": "label", "label": 2}
+    config = tiny_config(**ALONE, data=data, network=conditioned("projection", None))
+    with pytest.raises(ConfigError, match=r"^data.view=label: all items have the label 2, so"):
+        Run.prepare(config, labelled(tiny_dataset()))
 
 
 def test_members_are_completed_too() -> None:

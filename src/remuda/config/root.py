@@ -91,7 +91,8 @@ class Config(Settings):
     def for_labels(self, count: int) -> Config:
         """The same run, its networks completed for data with that many labels."""
         # A cell that sees one label has nothing to condition on, and held-out items have none.
-        usable = 0 if self.method.cells_follow_from_data or self.data.validation else count
+        one_label = self.method.cells_follow_from_data or self.data.view == "label"
+        usable = 0 if one_label or self.data.validation else count
         network = self.network.for_labels(usable)
         members = tuple(
             member.model_copy(update={"network": member.network.for_labels(usable)})

@@ -153,6 +153,12 @@ def _with_labels(config: Config, dataset: Dataset) -> Config:
                 f"network.condition: {dataset.name} has no labels; allowed: network.condition="
                 "none, or auto, which uses labels where there are any"
             )
+        if network.is_conditional and config.data.view == "label":
+            raise ConfigError(
+                f"data.view=label: all items have the label {config.data.label}, so there is "
+                "nothing to condition networks on; allowed: network.condition=none or auto, or "
+                "another data.view"
+            )
         if network.is_conditional and network.num_classes != labels:
             raise ConfigError(
                 f"network.classes={network.num_classes}: {dataset.name} has {labels} labels; "
