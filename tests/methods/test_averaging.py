@@ -362,3 +362,21 @@ def test_the_ensemble_is_all_cells_in_one() -> None:
     assert found.merged
     assert found.score is None  # the parcels do not tell it
     assert dict(found.weights) == {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}
+
+
+@pytest.mark.parametrize("moments", [True, False])
+def test_a_relative_without_moments_costs_nobody_his_own(moments: bool) -> None:
+    """One that diverged in its first round goes on from first weights, which have none."""
+    population = Population(averaging(2), tiny_dataset())
+    (young,) = [parcel for parcel in population.parcels().values() if parcel.cell == 1]
+    population.play()
+    cell = population.cells[0]
+    found = averaged(cell, [young], moments=moments)
+    for (_, learner), (_, own) in zip(found.roles, cell.gan.roles, strict=True):
+        assert learner.moments()
+        assert same(learner.moments(), own.moments())
+        weights = {name for name in learner.tensors() if name.startswith("network.")}
+        assert not same(
+            {name: learner.tensors()[name] for name in weights},
+            {name: own.tensors()[name] for name in weights},
+        )

@@ -94,8 +94,10 @@ def averaged(cell: Cell, parcels: Sequence[Parcel], *, moments: bool) -> Gan:
 def _mean(
     learner: Learner, parts: Sequence[Mapping[str, Tensor]], *, moments: bool
 ) -> dict[str, Tensor]:
-    own = {} if moments else learner.moments()
-    return {**mean_tensors(parts), **{name: value.clone() for name, value in own.items()}}
+    """The mean of all parts, but with its own moments unless all parts have some to average."""
+    found, own = mean_tensors(parts), learner.moments()
+    kept = {name: value.clone() for name, value in own.items() if not moments or name not in found}
+    return {**found, **kept}
 
 
 @torch.no_grad()
