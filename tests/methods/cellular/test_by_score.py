@@ -258,7 +258,7 @@ def test_without_an_estimate_of_the_error_nothing_is_taken() -> None:
     config = by_score(score={"samples": 9})
     population = Population(config, dataset, pixel_scorer(dataset))
     population.cells[0].assessment = population.cells[0].scorer.assess(dataset.items[:9] + 9)  # type: ignore[union-attr]
-    assert parent(looked(population, 0)) == 0
+    assert parent(looked(population, 0, 2)) == 0
 
 
 @pytest.mark.parametrize("metric", ["fid", "is"])
@@ -272,7 +272,7 @@ def test_with_real_scores_the_better_is_better_and_noise_is_noise(metric: str) -
         cell.assessment = found
     publish_again(population)
     assert parent(looked(population, 0, 2)) == 1
-    assert parent(looked(population, 1)) == 1
+    assert parent(looked(population, 1, 2)) == 1
     difference = abs(good.score - again.score)
     doubt = (scorer.standard_error(good) ** 2 + scorer.standard_error(again) ** 2) ** 0.5
     for margin, taken in ((0.99 * difference / doubt, True), (1.01 * difference / doubt, False)):
@@ -297,6 +297,13 @@ def test_cells_look_every_so_many_rounds_but_not_before_the_first() -> None:
     tell(population, {0: (5.0, 0.1), 1: (1.0, 0.1), 2: (5.0, 0.1)})
     found = [parent(looked(population, 0, round)) for round in range(1, 9)]
     assert found == [0, 0, 0, 1, 0, 0, 1, 0]
+
+
+def test_nor_before_the_first_round_that_is_scored() -> None:
+    population = begun(by_score(score={"every": 3}))
+    tell(population, {0: (5.0, 0.1), 1: (1.0, 0.1), 2: (5.0, 0.1)})
+    found = [parent(looked(population, 0, round)) for round in range(1, 7)]
+    assert found == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_founder_with_enough_relatives_spreads_no_further() -> None:
@@ -346,9 +353,16 @@ def test_a_cell_that_diverges_falls_back_to_its_own_last_gan() -> None:
     assert rates == [0.01, 0.01, 1e38]
 
 
+def scored_at_the_third_round() -> Population:
+    population = begun(by_score(score={"samples": 12, "every": 3}, rounds=20))
+    population.play()
+    population.play()
+    return population
+
+
 def test_between_two_scores_a_gan_that_was_taken_over_has_the_score_of_its_original() -> None:
     """Otherwise its cell would look as bad as before, and take over and mutate round by round."""
-    population = begun(by_score(score={"samples": 12, "every": 9}, rounds=20))
+    population = scored_at_the_third_round()
     tell(population, {0: (5.0, 0.1), 1: (5.0, 0.1), 2: (1.0, 0.1)})
     taken = [[report.details["parents"]["generator"] for report in population.play()]]
     assert [cell.assessment.score for cell in population.cells if cell.assessment] == [1.0] * 3
@@ -357,7 +371,7 @@ def test_between_two_scores_a_gan_that_was_taken_over_has_the_score_of_its_origi
 
 
 def test_a_cell_that_diverged_keeps_its_own_score() -> None:
-    population = begun(by_score(score={"samples": 12, "every": 9}, rounds=20))
+    population = scored_at_the_third_round()
     population.cells[2].gan.discriminator.learning_rate = 1e38
     tell(population, {0: (5.0, 0.1), 1: (4.0, 0.1), 2: (1.0, 0.1)})
     assert all(report.diverged for report in population.play())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from remuda.clock import Clock
-from remuda.config import CellularSettings
+from remuda.config import CellularSettings, ScoreSettings
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel
 from remuda.methods.base import Details, Match
@@ -26,8 +26,9 @@ class CellularState(CellState):
 class Breeding(ABC):
     """Who trains in a round, given the neighbours' parcels, and who is the centre after it."""
 
-    def __init__(self, settings: CellularSettings) -> None:
+    def __init__(self, settings: CellularSettings, score: ScoreSettings) -> None:
         self.settings = settings
+        self.score = score
 
     def selects(self, round: int) -> bool:
         """Whether cells look at their neighbours in this round."""

@@ -59,8 +59,8 @@ class ByScore(Breeding):
         return Heir(gan, details=details, origin=found[place], assessment=assessment)
 
     def selects(self, round: int) -> bool:
-        """Never before the first round: scores of first weights say nothing about their genes."""
-        return round > 1 and super().selects(round)
+        """Not by the scores of first weights, which say nothing about their genes."""
+        return round > self.score.every and super().selects(round)
 
     def _place(self, cell: Cell, parcels: Sequence[Parcel], family: Sequence[Parcel]) -> int:
         """Whose GAN the cell goes on with: 0 is its own, k the k-th neighbour's."""

@@ -52,7 +52,7 @@ class Cellular(Method):
 
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
-        self._breeding = EXCHANGES[self.settings.exchange](self.settings)
+        self._breeding = EXCHANGES[self.settings.exchange](self.settings, config.score)
         self.evolves_genes = self.settings.genes.drawn
         if self.settings.exchange == "score" and self.settings.selection:
             self.needs_scores = "method.exchange"
