@@ -23,6 +23,7 @@ from remuda.runs.initial import initial_parcels
 from remuda.runs.population import load_population
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
+from remuda.streams import stream_key
 from tests.parallel.runs import in_order
 from tests.tiny import same
 from tests.tiny_runs import happenings, killed_and_resumed, tiny, tree
@@ -126,7 +127,8 @@ def test_the_score_of_a_round_is_that_of_the_merged_generators_samples(
     event = [one for one in happenings(undisturbed) if one["event"] == "population"][-1]
     scorer = Run.prepare(settings(data, undisturbed)).scorer
     assert scorer is not None
-    samples = load(undisturbed).draw(20, event["round"])
+    seed = stream_key(settings(data, undisturbed).seed, 0, event["round"], "merged")
+    samples = load(undisturbed).draw(20, seed)
     assert event["score"] == pytest.approx(scorer.assess(samples).score, rel=1e-6)
     assert event["merged"] is True
     cells = [one for one in happenings(undisturbed) if one["round"] == event["round"]]

@@ -187,6 +187,7 @@ def _showing_progress(plain: bool) -> Iterator[View]:
 def _print_result(result: Result) -> None:
     from remuda.cli.tables import costs_lines
     from remuda.cli.view import duration
+    from remuda.config.yaml_text import dump_line
 
     command, path = own_command(), quoted(result.path)
     print(f"\ntrained in {duration(result.seconds)}")
@@ -197,7 +198,7 @@ def _print_result(result: Result) -> None:
         print(f"offspring kept  {shares}")
     if result.evolved_genes:
         words = " ".join(
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={dump_line(value)}"
             for name, value in result.evolved_genes.items()
         )
         print(f"winning genes   {words}")

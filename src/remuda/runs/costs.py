@@ -29,15 +29,22 @@ GENE_SETTINGS = {
 }
 
 
-def genes_of(cell: int, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The genes that a cell ended with, as settings to use again."""
+def genes_of(cell: int, events: Iterable[Mapping[str, Any]], objective: str) -> dict[str, Any]:
+    """The genes that a cell ended with, as settings to use again.
+
+    A loss is the generator's alone: where it differs from the objective of the run, which its
+    discriminator was trained with, it is one of `method.losses`.
+    """
     last: Mapping[str, Any] = {}
     for event in events:
         if event.get("event") == "round" and event.get("cell") == cell:
             last = event
-    return {
+    found = {
         setting: last[name] for name, setting in GENE_SETTINGS.items() if last.get(name) is not None
     }
+    if found.get("training.objective", objective) != objective:
+        found["method.losses"] = [found.pop("training.objective")]
+    return found
 
 
 @dataclass(frozen=True)

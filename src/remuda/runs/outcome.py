@@ -29,6 +29,7 @@ from remuda.runs.pictures import sheet
 from remuda.runs.prepare import Run
 from remuda.runs.scoring import Scores, score_ensemble
 from remuda.runs.store import RunFolder
+from remuda.streams import stream_key
 
 SHEET_SAMPLES = 64
 ROW_SAMPLES = 10  # of a label
@@ -87,7 +88,8 @@ class Outcome:
             return None
         if not mixture.merged or scorer is None:
             return mixture.score
-        samples = self._ensemble(mixture, round).draw(self._config.score.samples, round)
+        seed = stream_key(self._config.seed, 0, round, "merged")
+        samples = self._ensemble(mixture, round).draw(self._config.score.samples, seed)
         return scorer.mixture([scorer.assess(samples)], [1.0])
 
     def coverage(self, round: int, mixture: Mixture) -> dict[str, float] | None:
@@ -183,7 +185,8 @@ class Outcome:
         winner = mixture.leader
         if winner is None:
             winner = max(mixture.weights, key=lambda cell: (mixture.weights[cell], -cell))
-        genes = genes_of(winner, self._folder.iter_events())
+        objective = self._config.training.objective
+        genes = genes_of(winner, self._folder.iter_events(), objective)
         evolved = genes if self._run.method.evolves_genes else {}
         target = self._folder.ensemble_path
         ensemble.save(target)
