@@ -8,8 +8,8 @@ start to end with everything it does. A preset that takes days is measured with 
 "gap-mnist rounds=2": what its page says, too. Finished runs in DIR are taken as they are, so an
 interrupted command goes on. For each preset OUT then holds NAME.json, NAME.md and NAME.png (the
 picture of the first seed); digits and MNIST are also seen by the second classifier
-(`second_opinion.py`). Where a preset averages its generators' weights, samples of the raw weights
-are scored as well: the same training without the average.
+(`second_opinion.py`). Where generators are averages over their training, the raw weights of those
+that were chosen are scored as well.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from typing import Any
 
 from benchmarks.second_opinion import judge
 from remuda.config import load_config
-from remuda.data import load_dataset
+from remuda.data import NAMED, load_dataset
 from remuda.files import write_json
 from remuda.gan.parcels import GENERATOR, strip_prefix
+from remuda.methods import mean_tensors
 from remuda.runs.ensemble import load
 from remuda.runs.prepare import Run
 from remuda.runs.scoring import score_ensemble
 from remuda.runs.store import RunFolder
 
 SECOND = ("digits", "mnist")  # data that the second classifier knows
-TESTED = (*SECOND, "cifar10")  # data with a test split
 FIGURES = {
     "fid": "FID",
     "fid_logits": "FID (logits)",
@@ -69,7 +69,8 @@ def trained(preset: str, changes: Sequence[str], seed: int, folder: Path) -> Pat
     shutil.rmtree(path, ignore_errors=True)
     print(f"{preset}, seed {seed}", flush=True)
     words = ["train", preset, *changes, f"seed={seed}", f"run.dir={path}", "--plain"]
-    if load_config(preset).data.source in TESTED:
+    known = NAMED.get(load_config(preset, changes).data.source)
+    if known is not None and known.has_test_split:
         words.append("data.reference=test")
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "remuda", *words], check=True)
@@ -124,18 +125,17 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _raw_scores(path: Path) -> dict[str, float] | None:
-    """The scores of the same mixture of raw generators; None where the ensemble is of those."""
+    """The scores of the same ensemble of raw generators; None where they keep no average."""
     folder = RunFolder.open(path)
     config = folder.config()
-    ensemble = load(path)
-    merged = json.loads((path / "result.json").read_text()).get("merged", False)
-    if config.training.average is None or merged:
+    if config.training.average is None:
         return None
+    ensemble, result = load(path), json.loads((path / "result.json").read_text())
     parcels = folder.load_checkpoint(folder.checkpoints()[-1])
-    members = tuple(
-        replace(one, state=strip_prefix(GENERATOR, parcels[one.cell].tensors))
-        for one in ensemble.members
-    )
+    raw = {cell: strip_prefix(GENERATOR, one.tensors) for cell, one in parcels.items()}
+    if result.get("merged", False):
+        raw = dict.fromkeys(raw, mean_tensors([raw[int(cell)] for cell in result["mixture"]]))
+    members = tuple(replace(one, state=raw[one.cell]) for one in ensemble.members)
     run = Run.prepare(config, load_dataset(config.data), folder=folder)
     scores = score_ensemble(run, replace(ensemble, members=members))
     return None if scores is None else dict(scores.values)
@@ -168,7 +168,8 @@ def _page(summary: Mapping[str, Any]) -> list[str]:
         )
     if "FID without average" in kept:
         lines.append(
-            "The last column is of the same networks without the average of their weights."
+            "The last column is of the raw weights of the same generators, not averaged over their "
+            "training."
         )
     return [
         *lines,

@@ -156,13 +156,17 @@ def test_a_projection_adds_a_product_of_features_and_label(family: str, deviatio
 
 
 def test_every_step_of_a_gran_sees_the_label() -> None:
-    """With the last step's noise alone changed by the label, the first stroke would not differ."""
-    for redraw in (True, False):
-        chosen = settings("gran", condition="projection", classes=3, steps=1, redraw=redraw)
+    for redraw, codes in ((True, 3), (False, 1)):  # without new noise, one code for all steps
+        chosen = settings("gran", condition="projection", classes=3, steps=3, redraw=redraw)
         generator = build_generator(chosen, (1, 28, 28), stream()).eval()
         noise = torch.randn(2, chosen.noise_size, generator=stream(3))
-        one, two = (generate(generator, noise, torch.full((2,), label)) for label in range(2))
-        assert not torch.allclose(one, two)
+        seen: list[torch.Tensor] = []
+        first = next(one for one in generator.modules() if isinstance(one, nn.Linear))
+        first.register_forward_pre_hook(lambda _, inputs, seen=seen: seen.append(inputs[0]))
+        generate(generator, noise, torch.tensor([2, 0]))
+        assert len(seen) == codes
+        for given in seen:
+            assert given[:, 7:].tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 def test_an_auxiliary_classifier_says_how_surprising_a_label_is() -> None:

@@ -150,16 +150,24 @@ class CellularSettings(InnerMethodSettings):
         description="elitist: the fittest of neighbourhood and offspring becomes the centre; "
         "comma: the offspring always does",
     )
-    mutation: bool = Field(True, description="false: neither learning rate nor loss mutates")
+    mutation: bool = Field(
+        True,
+        description="false: no gene mutates, neither learning rate nor loss nor those of genes",
+    )
     mutation_probability: float = Field(
-        0.5, ge=0, le=1, description="probability that a learning rate mutates in a round"
+        0.5,
+        ge=0,
+        le=1,
+        description="probability that a learning rate, or with ranges any gene, mutates: in every "
+        "round, or with exchange=score when a GAN is taken over",
     )
     mutation_rate: float = Field(
         1e-4, ge=0, description="standard deviation of the learning-rate step"
     )
     losses: tuple[LossGene, ...] = Field(
         (),
-        description="generator losses the loss gene is drawn from each round (Mustangs); "
+        description="generator losses the loss gene is drawn from, each round (Mustangs) or, with "
+        "ranges, at the start and when it mutates; "
         "empty: always training.objective",
     )
     mixture_scale: float = Field(

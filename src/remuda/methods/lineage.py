@@ -63,7 +63,7 @@ def check_common_origin(parcels: Mapping[int, Parcel], why: str) -> None:
         if found != origins[first]:
             raise ConfigError(
                 f"init_from: cells {first} and {cell} start from GANs without a common origin, and "
-                f"with {why} both would be destroyed; allowed: GANs of one run with averaging, or "
+                f"{why} would destroy both; allowed: GANs of one run with averaging, or "
                 "one GAN for all cells"
             )
 
