@@ -143,7 +143,10 @@ def _raw_scores(path: Path) -> dict[str, float] | None:
 
 def _page(summary: Mapping[str, Any]) -> list[str]:
     preset, rows = summary["preset"], summary["runs"]
-    columns = {"seconds": [row["seconds"] for row in rows]}
+    columns = {
+        "seconds": [row["seconds"] for row in rows],
+        "CPU seconds": [row["cpu_seconds"] for row in rows],
+    }
     for key, name in FIGURES.items():
         columns[name] = [row["scores"].get(key) for row in rows]
     columns["FID, second classifier"] = [row.get("second", {}).get("fid_logits") for row in rows]
@@ -156,7 +159,7 @@ def _page(summary: Mapping[str, Any]) -> list[str]:
         f"# {preset}",
         "",
         f"`{summary['command']}`, on {summary['cores']} cores. Seconds are from start to end of the"
-        f" command; scores by {judged}, against {rows[0]['real']}.",
+        f" command, CPU seconds those of all cells; scores by {judged}, against {rows[0]['real']}.",
     ]
     if summary["changes"]:
         changes = ", ".join(f"`{one}`" for one in summary["changes"])

@@ -63,6 +63,7 @@ def summary(changes: list[str], **more: Any) -> dict[str, Any]:
         {
             "run": f"preset-seed-{seed}",
             "seconds": 10.0 * seed,
+            "cpu_seconds": 19.0 * seed,
             "scores": {"fid": 5.0 + seed, "tvd": 0.01},
             "extractor": "some-cnn",
             "real": "2,000 test images",
@@ -75,9 +76,9 @@ def summary(changes: list[str], **more: Any) -> dict[str, Any]:
 
 def test_the_page_has_a_row_per_seed_their_median_and_only_columns_that_are_known() -> None:
     lines = _page(summary([]))
-    assert "| seed | seconds | FID | TVD |" in lines
+    assert "| seed | seconds | CPU seconds | FID | TVD |" in lines
     (median,) = [line for line in lines if line.startswith("| median")]
-    assert median.split("|")[2:4] == [" 20.00 ", " 7.00 "]
+    assert median.split("|")[2:5] == [" 20.00 ", " 38.00 ", " 7.00 "]
     assert sum(line.startswith(("| 1 ", "| 2 ", "| 3 ")) for line in lines) == 3
     assert not any("Shortened" in line for line in lines)
 
@@ -86,4 +87,4 @@ def test_the_page_of_a_shortened_preset_says_so_and_names_what_was_raw() -> None
     lines = _page(summary(["rounds=2"], raw={"fid": 9.0}))
     assert any("**Shortened**: with `rounds=2`" in line for line in lines)
     assert any("raw weights" in line for line in lines)
-    assert "| seed | seconds | FID | TVD | FID without average |" in lines
+    assert "| seed | seconds | CPU seconds | FID | TVD | FID without average |" in lines
