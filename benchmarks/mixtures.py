@@ -44,7 +44,7 @@ from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.files import write_json
 from remuda.methods import ancestor, mean_tensors
 from remuda.metrics import METRICS, GroupedStatistics, SampleStatistics, score_of
-from remuda.runs.ensemble import Ensemble, Member
+from remuda.runs.ensemble import Ensemble, Labels, Member
 from remuda.runs.population import Population, load_population
 from remuda.runs.prepare import Run
 from remuda.runs.scoring import check_reference, score_ensemble
@@ -137,7 +137,7 @@ def mix(path: Path, data_dir: Path | None, doing: Callable[[str], None]) -> Foun
     folder = RunFolder.open(path)
     if folder.result() is None:
         raise StoreError(f"{path}: the run is not finished; `remuda resume {path}` continues it")
-    population = load_population(path, data_dir)
+    population = load_population(path, data_dir, conditional=True)
     data = population.config.data.model_copy(update={"reference": "test"})
     config = population.config.model_copy(update={"data": data})
     run = Run.prepare(config, population.dataset, folder=folder)
@@ -157,7 +157,7 @@ def mix(path: Path, data_dir: Path | None, doing: Callable[[str], None]) -> Foun
     figures = {}
     for way, chosen in weights.items():
         doing(f"scoring {way}")
-        ensemble = make_ensemble(population, chosen, merged=way == "average")
+        ensemble = make_ensemble(population, chosen, run.labels, merged=way == "average")
         seed = stream_key(config.seed, 0, population.round, "mixtures")
         scores = score_ensemble(run, ensemble, [*FIGURES], samples=REPORTING, seed=seed)
         assert scores is not None  # there is an extractor
@@ -167,7 +167,9 @@ def mix(path: Path, data_dir: Path | None, doing: Callable[[str], None]) -> Foun
     return Found(str(path), arm, weights, figures)
 
 
-def make_ensemble(population: Population, weights: Weights, *, merged: bool) -> Ensemble:
+def make_ensemble(
+    population: Population, weights: Weights, labels: Labels | None, *, merged: bool
+) -> Ensemble:
     """All members, also those without weight: ensembles of equal size share their noise."""
     states = [one.generator.state_dict() for one in population.members]
     if merged:
@@ -178,7 +180,8 @@ def make_ensemble(population: Population, weights: Weights, *, merged: bool) -> 
         for one, weight, state in zip(population.members, weights, states, strict=True)
     )
     dataset = population.dataset
-    return Ensemble(population.config.network, dataset.shape, members, dataset.scaling)
+    network = population.config.network
+    return Ensemble(network, dataset.shape, members, dataset.scaling, labels=labels)
 
 
 def compare(found: Sequence[Found]) -> list[Versus]:

@@ -16,7 +16,7 @@ from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.metrics import GroupedStatistics, SampleStatistics, load_extractor, score_of
 from remuda.parallel import training
-from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.ensemble import Ensemble, Labels, load
 from remuda.runs.population import Population
 
 LOW, HIGH = range(5), range(5, 10)
@@ -127,8 +127,10 @@ def test_the_command_prints_every_way_and_the_arm(
     monkeypatch.setattr(mixtures, "REPORTING", 100)
     drawn, make = [], mixtures.make_ensemble
 
-    def recorded(population: Population, weights: list[float], *, merged: bool) -> Ensemble:
-        drawn.append(make(population, weights, merged=merged))
+    def recorded(
+        population: Population, weights: list[float], labels: Labels | None, *, merged: bool
+    ) -> Ensemble:
+        drawn.append(make(population, weights, labels, merged=merged))
         return drawn[-1]
 
     monkeypatch.setattr(mixtures, "make_ensemble", recorded)

@@ -11,11 +11,15 @@ import torch
 
 from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
-from remuda.errors import DamagedError, StoreError
+from remuda.errors import ConfigError, DamagedError, StoreError
+from remuda.gan.networks import draw_noise
 from remuda.methods import build_method, linked_cells
+from remuda.parallel import training
+from remuda.parallel.engines import Engine
 from remuda.runs.population import held_out, load_population
 from remuda.runs.store import RunFolder
 from tests.populations import points_run
+from tests.tiny_runs import tiny, write_data
 
 
 def test_members_are_those_of_the_last_checkpoint(alone: Path) -> None:
@@ -152,3 +156,24 @@ def test_events_say_what_each_round_cost_and_how_points_cover_their_modes(alone:
     assert result["cpu_seconds"] == pytest.approx(
         sum(event["cpu_seconds"] for event in rounds), abs=0.002
     )
+
+
+def test_conditional_members_draw_labels_as_the_data_have_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    data = write_data(tmp_path / "images.npz")
+    words = [*tiny(data, run), "network.condition=auto", "rounds=1"]
+    training.train(load_config(words[0], words[1:]), engine=Engine("local"))
+    with pytest.raises(ConfigError, match="its networks are conditional"):
+        load_population(run)
+    found = load_population(run, conditional=True)
+    member = found.members[0]
+    drawn = member.draw(1200, torch.Generator().manual_seed(3), found.dataset.labels)
+    assert drawn.shape == (1200, 1, 28, 28)
+    # The same by hand: noise first, then the labels of random items, in parts of 500.
+    rng = torch.Generator().manual_seed(3)
+    noise = draw_noise(member.network, 1200, rng)
+    assert found.dataset.labels is not None
+    labels = found.dataset.labels[torch.randint(60, (1200,), generator=rng)]
+    with torch.no_grad():
+        wanted = member.generator(noise[1000:], labels[1000:])
+    assert torch.equal(drawn[1000:], wanted)

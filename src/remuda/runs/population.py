@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
 from remuda.data import Dataset, has_unseen, load_dataset, load_unseen
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
-from remuda.gan.networks import draw_noise
+from remuda.gan.networks import draw_noise, generate
 from remuda.methods import all_met, build_method, lineage, linked_cells
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
@@ -32,10 +34,16 @@ class Member:
     met: frozenset[str]  # lineages of the discriminators that its generator trained against
 
     @torch.no_grad()
-    def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """Samples of the generator as networks see them, in [-1, 1]."""
+    def draw(self, count: int, rng: torch.Generator, labels: Tensor | None = None) -> Tensor:
+        """Samples of the generator as networks see them, in [-1, 1]; a conditional one's have
+        the labels of items that are drawn from these."""
         noise = draw_noise(self.network, count, rng)
-        return torch.cat([self.generator(part) for part in torch.split(noise, _CHUNK)])
+        wanted: Sequence[Tensor | None] = [None] * math.ceil(count / _CHUNK)
+        if self.network.num_classes and labels is not None:
+            drawn = labels[torch.randint(len(labels), (count,), generator=rng)]
+            wanted = torch.split(drawn, _CHUNK)
+        parts = zip(torch.split(noise, _CHUNK), wanted, strict=True)
+        return torch.cat([generate(self.generator, part, given) for part, given in parts])
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,17 @@ class Population:
 
     def draw(self, member: Member, count: int, seed: int, purpose: str) -> Tensor:
         """Samples of one member, from a random stream of its own."""
-        return member.draw(count, tensor_stream(seed, member.cell, self.round, purpose))
+        rng = tensor_stream(seed, member.cell, self.round, purpose)
+        return member.draw(count, rng, self.dataset.labels)
 
 
-def load_population(path: Path, data_dir: Path | None = None) -> Population:
-    """The population in the last complete checkpoint of a run, finished or not."""
+def load_population(
+    path: Path, data_dir: Path | None = None, *, conditional: bool = False
+) -> Population:
+    """The population in the last complete checkpoint of a run, finished or not.
+
+    `conditional` allows networks that need labels, of which nobody is to judge another's samples.
+    """
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
     checkpoints = folder.checkpoints()
@@ -64,7 +78,7 @@ def load_population(path: Path, data_dir: Path | None = None) -> Population:
             f"{path}: has no complete checkpoint, so there is no population yet; "
             f"`remuda resume {path}` continues it"
         )
-    if any(network.num_classes for network in config.networks):
+    if not conditional and any(network.num_classes for network in config.networks):
         raise ConfigError(
             f"{path}: its networks are conditional, and judges see no labels; "
             "allowed: runs with network.condition=none"
