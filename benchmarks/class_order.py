@@ -61,7 +61,6 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
         "run.sheet_every=0",
         "run.checkpoint_every=1000",
         "score.samples=500",
-        "training.average=null",
     ]
     config = load_config(preset, overrides)
     classes = len(load_dataset(config.data).label_names)
