@@ -167,7 +167,7 @@ class CellularSettings(InnerMethodSettings):
     losses: tuple[LossGene, ...] = Field(
         (),
         description="generator losses the loss gene is drawn from, each round (Mustangs) or, with "
-        "ranges, at the start and when it mutates; "
+        "ranges or exchange=score, at the start and when it mutates; "
         "empty: always training.objective",
     )
     mixture_scale: float = Field(

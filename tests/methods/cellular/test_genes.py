@@ -111,12 +111,22 @@ def test_the_same_seed_draws_the_same_genes() -> None:
     assert drawn(3) != drawn(4)
 
 
-def test_losses_are_drawn_too_where_there_are_ranges() -> None:
-    method = {"losses": ["minimax", "least_squares"]}
-    first = Population(config_with(RANGES, **method))
-    assert {cell.gan.generator.objective.name for cell in first.cells} <= set(method["losses"])
-    plain = Population(config_with({}, **method))
-    assert {cell.gan.generator.objective.name for cell in plain.cells} == {"heuristic"}
+@pytest.mark.parametrize(
+    ("ranges", "exchange", "drawn"),
+    [
+        (RANGES, "score", True),
+        ({}, "score", True),  # where who is not taken over never mutates
+        (RANGES, "loss", True),
+        ({}, "loss", False),  # Mustangs draws one in every round
+    ],
+)
+def test_first_losses_are_drawn_where_there_are_ranges_or_scores(
+    ranges: dict[str, Any], exchange: str, drawn: bool
+) -> None:
+    losses = ["minimax", "least_squares"]
+    population = Population(config_with(ranges, losses=losses, exchange=exchange))
+    found = {cell.gan.generator.objective.name for cell in population.cells}
+    assert found <= set(losses) if drawn else found == {"heuristic"}
 
 
 def test_without_ranges_nothing_is_drawn() -> None:

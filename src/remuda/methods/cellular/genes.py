@@ -23,7 +23,7 @@ Range = tuple[float, float]
 
 
 def draw_genes(gan: Gan, settings: CellularSettings, streams: Streams) -> None:
-    """The genes that a cell starts with; without ranges, those of the configuration."""
+    """The genes that a cell starts with; where nothing is drawn, those of the configuration."""
     ranges, rng = settings.genes, streams.choices("genes")
     if ranges.learning_rate is not None:
         # One draw for both: networks that learn at the same rate are the better first guess.
@@ -33,7 +33,8 @@ def draw_genes(gan: Gan, settings: CellularSettings, streams: Streams) -> None:
         gan.discriminator.r1 = _drawn(ranges.r1, rng)
     if ranges.average is not None:
         gan.generator.half_life = _drawn(ranges.average, rng)
-    if ranges.drawn and settings.losses:
+    # By score, nobody mutates who is not taken over: without a first draw all would be alike.
+    if settings.losses and (ranges.drawn or settings.exchange == "score"):
         gan.generator.objective = find_objective(str(rng.choice(settings.losses)))
 
 
