@@ -189,8 +189,8 @@ def test_strangers_are_refused(
         begun(data, tmp_path, f"[{strangers}]", method)
     which = "method=averaging" if method == AVERAGING else "method.exchange=average"
     assert str(caught.value) == (
-        "init_from: cells 0 and 1 start from GANs without a common origin, and with "
-        f"{which} both would be destroyed; allowed: GANs of one run with averaging, or one GAN "
+        "init_from: cells 0 and 1 start from GANs without a common origin, and "
+        f"{which} would destroy both; allowed: GANs of one run with averaging, or one GAN "
         "for all cells"
     )
 
