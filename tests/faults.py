@@ -80,7 +80,7 @@ def _training_a_batch() -> None:
         if steps == 30:  # of 18 a round: three cells, two roles, three batches
             die()
 
-    before(Learner, "step", step)
+    before(Learner, "descend", step)
 
 
 def _after_file(end: str) -> None:
@@ -188,13 +188,13 @@ def interrupt_within_a_library() -> None:
     from remuda.gan.learner import Learner
 
     def step(learner: Learner, *_: object) -> None:
-        if learner.optimizer.state:
+        if learner.optimiser.state():
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt as error:
                 raise RuntimeError("Error calling __set_name__") from error
 
-    before(Learner, "step", step)
+    before(Learner, "descend", step)
 
 
 def interrupt(at: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -78,13 +78,13 @@ class Watched:
 
     def __init__(self, learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen = [copied(learner.network)]
-        step = learner.step
+        step = learner.descend
 
-        def and_look(loss: Tensor) -> None:
-            step(loss)
+        def and_look(gradients: Sequence[Tensor]) -> None:
+            step(gradients)
             self.seen.append(copied(learner.network))
 
-        monkeypatch.setattr(learner, "step", and_look)
+        monkeypatch.setattr(learner, "descend", and_look)
 
 
 def reference(seen: list[dict[str, Tensor]], half_life: float, ramp: float) -> dict[str, Tensor]:
@@ -237,20 +237,20 @@ def test_under_every_method_it_belongs_to_its_generator(
     So it is recomputed from the weights that every generator ever had, found by those it has now.
     """
     history: dict[bytes, list[dict[str, Tensor]]] = {}
-    step = Learner.step
+    step = Learner.descend
 
     def key(network: nn.Module) -> bytes:
         return b"".join(value.numpy().tobytes() for value in network.state_dict().values())
 
-    def and_look(learner: Learner, loss: Tensor) -> None:
+    def and_look(learner: Learner, gradients: Sequence[Tensor]) -> None:
         if learner.average is None:
-            return step(learner, loss)
+            return step(learner, gradients)
         before = history.get(key(learner.network), [copied(learner.network)])
-        step(learner, loss)
+        step(learner, gradients)
         history[key(learner.network)] = [*before, copied(learner.network)]
         return None
 
-    monkeypatch.setattr(Learner, "step", and_look)
+    monkeypatch.setattr(Learner, "descend", and_look)
     population = Population(tiny_config(training=AVERAGED, **method))
     for _ in range(3):
         population.play()

@@ -138,8 +138,10 @@ def test_moments_live_with_their_weights() -> None:
     cell = tiny_cell(tiny_config(**SETTINGS), tiny_dataset())
     cell.train(cell.gan)
     twin = cell.gan.generator.clone()
-    for parameter in twin.network.parameters():
-        for moment in twin.optimizer.state[parameter].values():
+    moments = twin.optimiser.state()
+    for name, parameter in twin.network.named_parameters():
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            moment = moments[f"{key}.{name}"]
             assert moment.device == parameter.device == cell.devices.generator
 
 

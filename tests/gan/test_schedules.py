@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from torch import nn
 from remuda.config import TrainingSettings
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Gan, Learner
+from remuda.gan.optimisers import Adam
 from remuda.gan.parcels import decode_parcel
 from remuda.methods import METHODS
 from tests.tiny import Population, gan_tensors, one_thread, same, tiny_cell, tiny_config
@@ -73,14 +74,14 @@ def test_after_the_last_batch_there_is_nothing_left(schedule: str) -> None:
 def spied(monkeypatch: pytest.MonkeyPatch, cell: Cell) -> Rates:
     """The rate that the optimiser of either role had in every step."""
     rates: Rates = {"generator": [], "discriminator": []}
-    step = torch.optim.Adam.step
+    step = Adam.step
 
-    def spy(optimizer: torch.optim.Adam, *args: Any) -> Any:
-        role = next(role for role, one in cell.gan.roles if one.optimizer is optimizer)
-        rates[role].append(optimizer.param_groups[0]["lr"])
-        return step(optimizer, *args)
+    def spy(optimiser: Adam, gradients: Sequence[torch.Tensor], rate: float) -> None:
+        role = next(role for role, one in cell.gan.roles if one.optimiser is optimiser)
+        rates[role].append(rate)
+        step(optimiser, gradients, rate)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", spy)
+    monkeypatch.setattr(Adam, "step", spy)
     return rates
 
 

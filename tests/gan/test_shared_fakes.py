@@ -128,7 +128,7 @@ def test_batch_norm_counts_a_pass_once(share: bool) -> None:
 def test_the_discriminators_step_reaches_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of()
     before = gan_tensors(cell.gan)
-    monkeypatch.setattr(cell.gan.generator, "step", lambda _: None)
+    monkeypatch.setattr(cell.gan.generator, "descend", lambda _: None)
     cell.train(cell.gan)
     after = gan_tensors(cell.gan)
     assert all(

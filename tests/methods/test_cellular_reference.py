@@ -401,13 +401,13 @@ def compare(
                 (cell.gan.discriminator, place.discriminator),
             ):
                 assert (one.learning_rate, one.objective.name) == (net.rate, net.loss)
+                state = one.optimiser.state()
                 for name, weight in one.network.named_parameters():
                     assert_near(weight, net.weights[name], tolerance)
-                    state = one.optimizer.state.get(weight, {})
-                    assert int(state.get("step", 0)) == net.steps
+                    assert int(state.get(f"step.{name}", 0)) == net.steps
                     if net.steps:
-                        assert_near(state["exp_avg"], net.first[name], tolerance)
-                        assert_near(state["exp_avg_sq"], net.second[name], tolerance)
+                        assert_near(state[f"exp_avg.{name}"], net.first[name], tolerance)
+                        assert_near(state[f"exp_avg_sq.{name}"], net.second[name], tolerance)
             details.append(place.details)
     return details
 

@@ -83,7 +83,7 @@ def _killed_while_training(once: Once) -> None:
         if steps == 8 and once():
             die()
 
-    before(Learner, "step", step)
+    before(Learner, "descend", step)
 
 
 def _killed_while_publishing(once: Once) -> None:

@@ -106,9 +106,9 @@ class Cell:
         with Game(gan, rivals, self._plan()) as game:
             for batch in game:
                 if game.discriminator_plays(batch):
-                    gan.discriminator.step(game.discriminator_loss(batch))
+                    gan.discriminator.descend(game.discriminator_gradients(batch))
                 if game.generator_plays(batch):
-                    gan.generator.step(game.generator_loss(batch))
+                    gan.generator.descend(game.generator_gradients(batch))
                 if self.tick is not None and (batch.number + 1) % TICK_EVERY == 0:
                     self.tick(batch.number + 1, len(game))
         return game.losses()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import torch
@@ -20,6 +21,7 @@ from remuda.data import Dataset
 from remuda.errors import ConfigError
 from remuda.gan.augment import augmented
 from remuda.gan.devices import Devices
+from remuda.gan.gradients import Autograd, ByHand, Way
 from remuda.gan.learner import Gan
 from remuda.gan.networks import deviation_groups, draw_noise, set_stream
 from remuda.gan.penalties import PENALTIES, batch_norms, without_statistics
@@ -100,7 +102,11 @@ class Game:
         self._augment = _augmentation(plan)
         self._has_batch_norm = bool(batch_norms(gan.discriminator.network))
         self._groups = deviation_groups(gan.discriminator.network)
-        self._shared: tuple[int, Tensor] | None = None  # a batch's number, and fakes with a graph
+        self._autograd = Autograd(gan, plan.devices)
+        by_hand = None if plan.training.augment else ByHand.of(gan, rivals, plan.batches.shape[1])
+        self._usual_way: Way = by_hand or self._autograd
+        self._way: Way = self._usual_way  # that of the present turn
+        self._shared: tuple[int, Tensor] | None = None  # a batch's number, and fakes to learn from
         self._losses: dict[str, list[Tensor]] = {"generator": [], "discriminator": []}
 
     def __enter__(self) -> Self:
@@ -134,12 +140,21 @@ class Game:
     def discriminator_plays(self, batch: Batch) -> bool:
         return batch.number % (self._plan.training.skip_n_disc_steps + 1) == 0
 
+    def discriminator_gradients(self, batch: Batch) -> Sequence[Tensor]:
+        """Those of its loss by the discriminator's weights."""
+        loss = self.discriminator_loss(batch)
+        return self._way.of_discriminator(loss)
+
     def discriminator_loss(self, batch: Batch) -> Tensor:
         """Against the partner or a rival; no gradient reaches the generator."""
-        fake = self._opposing_fakes(batch)
-        real, fake = self._augment(batch.real), self._augment(fake)
         learner = self._gan.discriminator
         training = learner.settings  # its own: the weight of R1 may be a gene
+        turn = self._turns_before(batch) + 1
+        penalties = [facts for facts in training.penalties if turn % facts.every(training) == 0]
+        # A penalty is on the slope of the discriminator, so its gradient is one of a gradient.
+        self._way = self._autograd if penalties else self._usual_way
+        fake = self._opposing_fakes(batch)
+        real, fake = self._augment(batch.real), self._augment(fake)
         real_logits, fake_logits, class_loss = self._discriminate_both(real, fake, batch.labels)
         loss = learner.objective.discriminator_loss(real_logits, fake_logits)
         if class_loss is not None:  # AC-GAN: of real and fake images alike
@@ -150,12 +165,9 @@ class Game:
                 return self._plan.devices.discriminate(learner.network, items, batch.labels)[0]
 
         reported = loss.detach()
-        for facts in training.penalties:
-            every = facts.every(training)
-            if (self._turns_before(batch) + 1) % every:
-                continue
+        for facts in penalties:
             penalty = PENALTIES[facts.name](logits, real, fake, self._penalty_noise)
-            term = every * facts.weight(training) * penalty
+            term = facts.every(training) * facts.weight(training) * penalty
             loss = loss + term
             if facts.is_reported:
                 reported = reported + term.detach()
@@ -187,14 +199,15 @@ class Game:
 
         With an auxiliary classifier, also its mean loss over both.
         """
-        network, devices = self._gan.discriminator.network, self._plan.devices
+        network = self._gan.discriminator.network
+        judged = partial(self._way.discriminate, network, learns=True)
         if self._has_batch_norm or any(len(real) % group for group in self._groups):
-            parts = [devices.discriminate(network, items, labels) for items in (real, fake)]
+            parts = [judged(items, labels) for items in (real, fake)]
             losses = [loss for _, loss in parts if loss is not None]
             class_loss = torch.cat(losses).mean() if losses else None
             return parts[0][0], parts[1][0], class_loss
         both = None if labels is None else torch.cat((labels, labels))
-        logits, losses_of_both = devices.discriminate(network, torch.cat((real, fake)), both)
+        logits, losses_of_both = judged(torch.cat((real, fake)), both)
         class_loss = None if losses_of_both is None else losses_of_both.mean()
         return logits[: len(real)], logits[len(real) :], class_loss
 
@@ -203,12 +216,17 @@ class Game:
     def generator_plays(self, batch: Batch) -> bool:
         return (self._plan.earlier + batch.number + 1) % self._plan.training.n_critic == 0
 
+    def generator_gradients(self, batch: Batch) -> Sequence[Tensor]:
+        """Those of its loss by the generator's weights."""
+        loss = self.generator_loss(batch)
+        return self._way.of_generator(loss)
+
     def generator_loss(self, batch: Batch) -> Tensor:
         """Against the partner or a rival."""
         learner, devices = self._gan.generator, self._plan.devices
         opponent = self._discriminators[self._draws[batch.number, 1]]
         fake = self._augment(self._own_fakes(batch))
-        fake_logits, class_loss = devices.discriminate(opponent, fake, batch.labels)
+        fake_logits, class_loss = self._way.discriminate(opponent, fake, batch.labels, learns=False)
         real_logits = None
         if learner.objective.needs_real:
             with torch.no_grad():
@@ -221,18 +239,19 @@ class Game:
         return loss
 
     def _own_fakes(self, batch: Batch) -> Tensor:
-        """The generator's own items, with their graph: those of the discriminator's turn, if any.
+        """The generator's own items, to learn from: those of the discriminator's turn, if any.
 
         The generator has not changed since; its opponent has learnt from them.
         """
         shared, self._shared = self._shared, None
         if shared is not None and shared[0] == batch.number:
-            return shared[1]
+            return shared[1]  # and they were made in the way that still is the present one
+        self._way = self._usual_way
         return self._generate(self._gan.generator.network, batch)
 
     def _generate(self, network: nn.Module, batch: Batch) -> Tensor:
         noise = draw_noise(self._plan.network, len(batch.real), self._noise)
-        return self._add_noise(self._plan.devices.generate(network, noise, batch.labels))
+        return self._add_noise(self._way.generate(network, noise, batch.labels))
 
     # -------------------------------------------------------------------------- result
 

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from remuda.config import TrainingSettings
 from remuda.gan.average import Average
 from remuda.gan.objectives import find_objective
+from remuda.gan.optimisers import build_optimiser
 from remuda.gan.parcels import strip_prefix
 
-# What an optimiser remembers of every parameter, beside its step count.
-MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "rmsprop": ("square_avg",)}
 # What is done to a network after every step of its optimiser.
 AfterStep = Callable[[nn.Module], None]
 
@@ -40,8 +39,8 @@ class Learner:
         self.settings = settings
         self.after_step = tuple(after_step)
         self.objective = find_objective(settings.objective)
-        self.optimizer = _optimizer(network, settings)
-        self.learning_rate = settings.learning_rate
+        self.optimiser = build_optimiser(settings, network)
+        self.learning_rate = settings.learning_rate  # a gene: what a schedule starts from
         self.pace = 1.0  # the factor of the learning rate that a schedule has reached
         self.average = (
             Average(network, settings.average, settings.average_ramp)
@@ -53,16 +52,6 @@ class Learner:
     def judged(self) -> nn.Module:
         """What samples are drawn from to be scored, shown and kept, in eval mode."""
         return self.network.eval() if self.average is None else self.average.network
-
-    @property
-    def learning_rate(self) -> float:
-        """The gene: what a schedule starts from, not how far it is."""
-        return self._learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._learning_rate = float(value)
-        self.optimizer.param_groups[0]["lr"] = value
 
     @property
     def r1(self) -> float:
@@ -108,15 +97,16 @@ class Learner:
 
     def step(self, loss: Tensor) -> None:
         """One descent step on `loss`; gradients reach this network and no other."""
-        group = self.optimizer.param_groups[0]
-        group["lr"] = self.learning_rate * self.pace
-        parameters = group["params"]
-        gradients = torch.autograd.grad(loss, parameters)
+        self.descend(torch.autograd.grad(loss, self.optimiser.parameters))
+
+    def descend(self, gradients: Sequence[Tensor]) -> None:
+        """One step, given the gradients of a loss by all parameters, in their order."""
+        parameters = self.optimiser.parameters
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         if self.settings.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
-        self.optimizer.step()
+        self.optimiser.step(gradients, self.learning_rate * self.pace)
         for change in self.after_step:
             change(self.network)
         if self.average is not None:
@@ -130,28 +120,15 @@ class Learner:
 
     def moments(self) -> dict[str, Tensor]:
         """The optimiser's state, by name; empty before its first step."""
-        return {
-            f"{self.settings.optimiser}.{key}.{name}": value
-            for name, parameter in self.network.named_parameters()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
-        }
+        prefix = self.optimiser.name
+        return {f"{prefix}.{name}": value for name, value in self.optimiser.state().items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over weights, buffers, moments and the average; the learning rate stays."""
         self.network.load_state_dict(strip_prefix("network.", tensors))
         if self.average is not None:
             self.average.restore(tensors)
-        self.optimizer.state.clear()
-        kind = self.settings.optimiser
-        for name, parameter in self.network.named_parameters():
-            state = {
-                key: tensors[f"{kind}.{key}.{name}"].clone().to(parameter.device)
-                for key in ("step", *MOMENTS[kind])
-                if f"{kind}.{key}.{name}" in tensors
-            }
-            if state:
-                _check_moments(kind, name, parameter, state)
-                self.optimizer.state[parameter] = state
+        self.optimiser.restore(strip_prefix(f"{self.optimiser.name}.", tensors))
 
     def is_finite(self) -> bool:
         """Whether it can go on: weights, buffers and moments can each overflow alone."""
@@ -178,26 +155,8 @@ class Gan:
         return ("generator", self.generator), ("discriminator", self.discriminator)
 
 
-def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    parameters, rate = network.parameters(), settings.learning_rate
-    if settings.optimiser == "rmsprop":
-        return torch.optim.RMSprop(parameters, lr=rate, foreach=True)
-    # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
-    return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, fused=True)
-
-
 def _checked(what: str, value: Any, least: float | None = None) -> float:
     number = float(value)
     if not (0 < number < math.inf or number == least):
         raise ValueError(f"a {what.replace('_', ' ')} of {number}")
     return number
-
-
-def _check_moments(kind: str, name: str, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
-    # Adam's fused step trusts these sizes: a smaller tensor would be read beyond its end.
-    count = torch.zeros((), dtype=torch.float32)
-    likes = {"step": count, **dict.fromkeys(MOMENTS[kind], parameter)}
-    for key, like in likes.items():
-        found = state.get(key)
-        if found is None or (found.shape, found.dtype) != (like.shape, like.dtype):
-            raise ValueError(f"the {kind} optimiser's {key} of {name} does not fit the network")

@@ -22,7 +22,8 @@ from torch import Tensor
 from remuda.clock import Clock
 from remuda.config import AveragingSettings
 from remuda.gan.cell import Cell
-from remuda.gan.learner import MOMENTS, Gan, Learner
+from remuda.gan.learner import Gan, Learner
+from remuda.gan.optimisers import OPTIMISERS, STEP
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods.base import Match, Method, Mixture
 from remuda.methods.lineage import cell_origin, check_common_origin, origin
@@ -30,7 +31,7 @@ from remuda.methods.matching import matching
 from remuda.metrics import Scorer
 
 # Counts that are not integers.
-STEP_COUNTS = tuple(f"{optimiser}.step." for optimiser in MOMENTS)
+STEP_COUNTS = tuple(f"{name}.{STEP}." for name in OPTIMISERS)
 
 
 class Averaging(Method):

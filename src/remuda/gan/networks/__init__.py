@@ -21,8 +21,15 @@ from remuda.config.networks import (
     ResnetSettings,
 )
 from remuda.gan.networks.class_dcgan import CLASS_DCGAN
-from remuda.gan.networks.conditional import discriminate, generate
+from remuda.gan.networks.conditional import (
+    ConditionalGenerator,
+    body_of,
+    discriminate,
+    generate,
+    judge,
+)
 from remuda.gan.networks.dcgan import DCGAN
+from remuda.gan.networks.dense import DensePass, Memory, dense_layers
 from remuda.gan.networks.family import Family, fill, normalise, weight_layers
 from remuda.gan.networks.gran import GRAN
 from remuda.gan.networks.layers import deviation_groups, set_stream
@@ -38,15 +45,21 @@ FAMILIES: dict[type[Settings], Family[Any]] = {
 }
 
 __all__ = [
+    "ConditionalGenerator",
+    "DensePass",
+    "Memory",
+    "body_of",
     "build_discriminator",
     "build_generator",
     "check_shape",
+    "dense_layers",
     "deviation_groups",
     "discriminate",
     "discriminator_skeleton",
     "draw_noise",
     "generate",
     "generator_skeleton",
+    "judge",
     "set_stream",
 ]
 

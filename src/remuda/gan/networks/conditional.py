@@ -14,6 +14,9 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from remuda.gan.networks.layers import LabelNorm
 
+# Logits, and from an auxiliary classifier also its loss, of every item.
+Judgement = Tensor | tuple[Tensor, Tensor]
+
 
 class Conditional(nn.Module):
     """A network whose forward takes (input, labels)."""
@@ -28,15 +31,32 @@ class ConditionalGenerator(Conditional):
         self.classes = classes
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
-        condition = one_hot(labels, self.classes).to(noise.dtype)
+        inputs = self.inputs(noise, labels)
         for layer in self.body.modules():
             if isinstance(layer, LabelNorm):
-                layer.condition = condition
-        items: Tensor = self.body(torch.cat((noise, condition), 1))
+                layer.condition = inputs[:, noise.shape[1] :]
+        items: Tensor = self.body(inputs)
         return items
 
+    def inputs(self, noise: Tensor, labels: Tensor) -> Tensor:
+        """What the body is given."""
+        return torch.cat((noise, one_hot(labels, self.classes).to(noise.dtype)), 1)
 
-class ProjectionDiscriminator(Conditional):
+
+class ConditionalDiscriminator(Conditional):
+    """A body that makes features of items, and a head that uses the label."""
+
+    body: nn.Module
+
+    def forward(self, items: Tensor, labels: Tensor) -> Judgement:
+        return self.judge(self.body(items), labels)
+
+    def judge(self, features: Tensor, labels: Tensor) -> Judgement:
+        """What the head makes of features."""
+        raise NotImplementedError
+
+
+class ProjectionDiscriminator(ConditionalDiscriminator):
     """Features to a logit that depends on the label."""
 
     def __init__(self, body: nn.Module, features: int, classes: int) -> None:
@@ -46,14 +66,13 @@ class ProjectionDiscriminator(Conditional):
         self.embed = nn.Linear(classes, features, bias=False)
         self.classes = classes
 
-    def forward(self, items: Tensor, labels: Tensor) -> Tensor:
-        features: Tensor = self.body(items)
+    def judge(self, features: Tensor, labels: Tensor) -> Tensor:
         embedded = self.embed(one_hot(labels, self.classes).to(features.dtype))
         logits: Tensor = self.head(features)[:, 0] + (features * embedded).sum(1)
         return logits
 
 
-class AuxiliaryDiscriminator(Conditional):
+class AuxiliaryDiscriminator(ConditionalDiscriminator):
     """Features to a logit, and to the cross-entropy of the label the item should have."""
 
     def __init__(self, body: nn.Module, features: int, classes: int) -> None:
@@ -62,8 +81,7 @@ class AuxiliaryDiscriminator(Conditional):
         self.head = nn.Linear(features, 1)
         self.classify = nn.Linear(features, classes)
 
-    def forward(self, items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.body(items)
+    def judge(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         class_loss = cross_entropy(self.classify(features), labels, reduction="none")
         return self.head(features)[:, 0], class_loss
 
@@ -105,5 +123,25 @@ def discriminate(
     """Logits, and where there is an auxiliary classifier its losses, one per item."""
     if not isinstance(network, Conditional):
         return network(items), None
-    found = network(items, labels)
+    return _both(network(items, labels))
+
+
+def judge(
+    network: nn.Module, features: Tensor, labels: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The same, given what `body_of` the network makes of the items."""
+    if not isinstance(network, ConditionalDiscriminator):
+        return features.flatten(0), None
+    assert labels is not None
+    return _both(network.judge(features, labels))
+
+
+def _both(found: Judgement) -> tuple[Tensor, Tensor | None]:
     return found if isinstance(found, tuple) else (found, None)
+
+
+def body_of(network: nn.Module) -> nn.Module:
+    """A network without what labels have to do with it."""
+    if isinstance(network, ConditionalGenerator | ConditionalDiscriminator):
+        return network.body
+    return network

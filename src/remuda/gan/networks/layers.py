@@ -12,7 +12,7 @@ from torch.nn.functional import conv_transpose2d, pad
 
 from remuda.gan.networks.family import OwnWeights
 
-_LEAST_VARIANCE = 1e-8
+LEAST_VARIANCE = 1e-8
 
 
 class StreamDropout(nn.Module):
@@ -71,7 +71,7 @@ class MinibatchDeviation(nn.Module):
         grouped = x.reshape(groups, size, *x.shape[1:])
         variance = (grouped - grouped.mean(1, keepdim=True)).square().mean(1)  # faster than var()
         # The root has no slope at zero, where features that never vary would put it.
-        deviation = (variance + _LEAST_VARIANCE).sqrt().flatten(1).mean(1)
+        deviation = (variance + LEAST_VARIANCE).sqrt().flatten(1).mean(1)
         return deviation[:, None].expand(groups, size).flatten()
 
 
