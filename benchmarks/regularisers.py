@@ -12,7 +12,8 @@ import argparse
 
 import torch
 
-from benchmarks.step import BATCHES, cpu_seconds, training_round
+from benchmarks.measuring import interleave
+from benchmarks.step import BATCHES, Training
 from remuda.config import load_config
 
 R1 = ("training.r1=0.25", "training.r1_every=4")
@@ -43,19 +44,14 @@ def main() -> None:
     torch.set_num_threads(1)
     common = [f"training.batches_per_round={BATCHES}", *(DCGAN if options.dcgan else ())]
     works = {
-        name: training_round(load_config("cellular-digits", [*common, *words]), rivals=0)
+        name: Training(load_config("cellular-digits", [*common, *words]), rivals=0).by_hand
         for name, words in VARIANTS.items()
     }
-    for work in works.values():
-        work()
-    least = dict.fromkeys(works, float("inf"))
-    for _ in range(options.repeat):
-        for name, work in works.items():
-            least[name] = min(least[name], cpu_seconds(work))
-    for name, seconds in least.items():
+    times = interleave(works, options.repeat)
+    for name, found in times.items():
         print(
-            f"{name:38}{seconds / BATCHES * 1e3:7.3f} ms CPU per batch, "
-            f"ratio {seconds / least['neither']:.2f}"
+            f"{name:38}{found.least / BATCHES * 1e3:7.3f} ms CPU per batch, "
+            f"ratio {found.over(times['neither'])['least']:.2f}"
         )
 
 
