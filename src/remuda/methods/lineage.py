@@ -27,14 +27,12 @@ def lineage(parcel: Parcel) -> str:
 
     The number of the cell that it began in; if that was in an earlier run, RUN/NUMBER.
     """
-    found = read_state(parcel, CellState).lineage
-    return str(parcel.cell if found is None else found)
+    return origin(parcel).lineage
 
 
 def ancestor(parcel: Parcel) -> str:
     """The cell that began a parcel's generator: as `lineage` is of its discriminator."""
-    found = read_state(parcel, CellState).ancestor
-    return str(parcel.cell if found is None else found)
+    return origin(parcel).ancestor
 
 
 class Origin(NamedTuple):
@@ -45,7 +43,13 @@ class Origin(NamedTuple):
 
 
 def origin(parcel: Parcel) -> Origin:
-    return Origin(ancestor(parcel), lineage(parcel))
+    # Only these two of its state: the list of whom it met grows as long as the population.
+    known = {name: parcel.meta["memory"].get(name) for name in Origin._fields}
+    state, own = CellState.from_json(known), str(parcel.cell)
+    return Origin(
+        own if state.ancestor is None else state.ancestor,
+        own if state.lineage is None else state.lineage,
+    )
 
 
 def cell_origin(cell: Cell) -> Origin:
