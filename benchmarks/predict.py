@@ -310,7 +310,7 @@ def main() -> None:
     parser.add_argument("--spread", type=float, help="of a cell's rounds; otherwise as measured")
     options = parser.parse_args()
     quick = options.quick
-    cpu, spread, traffic = measure_cells(1 if quick else 2, 60 if quick else 600)
+    cpu, spread, traffic = measure_cells(1 if quick else 2, 20 if quick else 600)
     reduction = measure_reduction("3x3" if quick else "4x4", 2 if quick else 5)
     grids = ("4x8", "8x8") if quick else ("16x16", "8x8", "32x32")
     seconds = 1.5 if quick else 4.0
