@@ -448,14 +448,7 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
         (manifest,) = run.glob("checkpoints/*/manifest.json")
         events, listed = (run / "events.jsonl").stat().st_size, manifest.stat().st_size
     began, final = notes.tasks[1], notes.committed[3, config.rounds]
-    quiet = [
-        (early, late)
-        for early, late in itertools.pairwise(notes.heartbeats)
-        if early.time > began.time and late.reports == early.reports
-    ]
-    # Per message, for on a busy machine the answers may come a beat later.
-    spent = sum(late.cpu - early.cpu for early, late in quiet)
-    beat = 2 * cells * spent / sum(late.messages - early.messages for early, late in quiet)
+    beat, quiet = heartbeat_cpu(notes, cells)
     key = (3, config.rounds - 1)
     first, done, committed = notes.first_report[key], notes.last_report[key], notes.committed[key]
     beats = sum(first.time < probe.time <= committed.time for probe in notes.heartbeats)
@@ -468,7 +461,7 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
         "a run task": f"{notes.task_bytes / 1e3:.1f} kB",
         "all run tasks of a term": f"{notes.task_bytes * cells / 1e6:.0f} MB",
         "a heartbeat of all: messages": f"{2 * cells:,}",
-        "a heartbeat of all: CPU": f"{1e3 * beat:.0f} ms (mean of {len(quiet)})",
+        "a heartbeat of all: CPU": f"{1e3 * beat:.0f} ms (mean of {quiet})",
         "a round beside heartbeats: CPU": f"{committed.cpu - first.cpu - beats * beat:.2f} s",
         "messages per CPU second": f"{rate:,.0f}",
         "last report to last worker told": _span(done, committed),
@@ -485,6 +478,21 @@ def measure(grid: str, seconds: float, profile: bool) -> dict[str, str]:
         "last worker told to result": f"{end - final.time:.1f} s",
         "the whole run": f"{end - start:.0f} s",
     }
+
+
+def heartbeat_cpu(notes: Notes, workers: int) -> tuple[float, int]:
+    """CPU seconds of asking all workers once, and over how many quiet beats that was measured."""
+    # After the last round but one come the pictures and the result.
+    began, over = notes.tasks[1], notes.committed[sorted(notes.committed)[-2]]
+    quiet = [
+        (early, late)
+        for early, late in itertools.pairwise(notes.heartbeats)
+        if began.time < early.time and late.time < over.time and late.reports == early.reports
+    ]
+    # Per message, for on a busy machine the answers may come a beat later.
+    spent = sum(late.cpu - early.cpu for early, late in quiet)
+    messages = sum(late.messages - early.messages for early, late in quiet)
+    return 2 * workers * spent / max(1, messages), len(quiet)
 
 
 def _span(early: Probe, late: Probe) -> str:

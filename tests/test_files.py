@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
@@ -95,6 +96,12 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def test_keys_are_texts_and_what_is_no_number_is_null_however_deep() -> None:
+    value = {3: (1.5, {"deep": [math.nan]}), "plain": -math.inf}
+    assert to_json(value) == '{"3": [1.5, {"deep": [null]}], "plain": null}'
+    assert to_json({3: (1.5, None)}) == '{"3": [1.5, null]}'
 
 
 @given(PLAIN)

@@ -69,7 +69,10 @@ def write_json(path: Path, value: Any, *, durable: bool = True, indent: int | No
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Standard JSON: NaN and infinity become null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+    except (ValueError, TypeError):  # only now are all values looked at one by one
+        return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def _finite(value: Any) -> Any:

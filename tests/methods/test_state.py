@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from remuda.gan.parcels import Parcel
 from remuda.methods import METHODS, lineage, lineages_met
 from remuda.methods.cellular import CellularState
+from remuda.methods.lineage import origin
 from remuda.methods.state import CellState, Label, read_state
 from tests.tiny import Population, tiny_config
 
@@ -40,6 +42,33 @@ def test_a_state_and_its_json_share_nothing() -> None:
     assert written == {"mixture": {"0": 1.0}}
     written["mixture"]["0"] = 0.1
     assert again.mixture == {"0": 1.0}
+
+
+def test_whom_a_generator_met_is_copied_too() -> None:
+    state = CellState(met=["0", "2"])
+    written = state.to_json()
+    assert state.met is not None
+    state.met.append("3")
+    assert written == {"met": ["0", "2"]}
+
+
+def test_a_methods_own_kinds_of_values_are_written_as_json_has_them() -> None:
+    state = _Nested(pairs=[Label(1, 2)], by_name={"a": Label(3, 4)})
+    assert state.to_json() == {
+        "pairs": [{"index": 1, "items": 2}],
+        "by_name": {"a": {"index": 3, "items": 4}},
+    }
+
+
+@dataclass
+class _Nested(CellState):
+    pairs: list[Label] = field(default_factory=list)
+    by_name: dict[str, Label] = field(default_factory=dict)
+
+
+def test_where_a_gan_comes_from_is_read_without_the_rest_of_its_state() -> None:
+    broken = {"lineage": 4, "ancestor": "run/2", "met": "not a list"}
+    assert origin(Parcel(1, 3, {}, {"memory": broken})) == ("run/2", "4")
 
 
 def test_what_another_method_left_is_ignored() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from remuda.config import load_config
 from remuda.gan.parcels import Parcel
+from remuda.methods.matching import matching
 from remuda.parallel import worker
 from remuda.parallel.exchange import MemoryExchange
 from remuda.parallel.messages import GetStatus, Message, RunTask, Saved, Stop
@@ -31,6 +32,7 @@ class Scripted(WorkerComm):
         self.waiting: list[Message] = []
         self.said: list[Message] = []
         self.published: list[int] = []
+        self.readers: list[set[int]] = []
         self.lock = threading.Lock()
 
     @property
@@ -49,6 +51,7 @@ class Scripted(WorkerComm):
         return None
 
     def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+        self.readers.append(set(readers))
         self.published.append(parcel.round)
         self.exchange.put(term, parcel)
 
@@ -73,9 +76,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def start(tmp_path: Path, comm: Scripted) -> threading.Thread:
-    source, *overrides = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run", "grid=1x2")
-    run = Run.prepare(load_config(source, overrides))
+def start(tmp_path: Path, comm: Scripted, *settings: str) -> threading.Thread:
+    words = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run", "grid=1x2", *settings)
+    if "method=gap" in settings:
+        words = [word for word in words if not word.startswith("method.")]
+    run = Run.prepare(load_config(words[0], words[1:]))
     serving = Worker(run, tmp_path / "run", comm, TIMEOUTS)
     thread = threading.Thread(target=serving.serve, daemon=True)
     thread.start()
@@ -155,3 +160,17 @@ def test_a_worker_that_hears_nothing_for_too_long_leaves(tmp_path: Path, clock: 
     clock.slept = TIMEOUTS.dead
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_an_asynchronous_swap_goes_only_to_the_partner_of_the_next_round(tmp_path: Path) -> None:
+    comm = Scripted()
+    comm.waiting.append(RunTask(term=1, cells=(0,), start=0, owners=(1, 2, 3, 4)))
+    settings = ("grid=1x4", "method=gap", "exchange.mode=async", "rounds=20", "seed=5")
+    thread = start(tmp_path, comm, *settings)
+    until(lambda: len(comm.published) == 2, "the parcel of the first round")
+    with comm.lock:
+        comm.waiting.append(Stop())
+    thread.join(30)
+    partner = matching(5, 2, 4)[0]
+    assert partner is not None
+    assert comm.readers == [set(), {partner + 1}]  # nobody swaps in the first round

@@ -101,6 +101,13 @@ def test_cells_are_linked_through_others(overrides: list[str], met: list[set[int
     assert [found[cell] for cell in range(config.cells)] == met
 
 
+def test_linked_cells_share_one_set() -> None:
+    # A set each would take memory with the square of the cells.
+    config = load_config("cellular-digits", ["grid=6x6"])
+    found = linked_cells(build_method(config), config.cells, rounds=1)
+    assert len({id(group) for group in found.values()}) == 1
+
+
 def test_samples_have_streams_of_their_own(alone: Path) -> None:
     found = load_population(alone)
     first, second = found.members

@@ -27,14 +27,12 @@ def lineage(parcel: Parcel) -> str:
 
     The number of the cell that it began in; if that was in an earlier run, RUN/NUMBER.
     """
-    found = read_state(parcel, CellState).lineage
-    return str(parcel.cell if found is None else found)
+    return origin(parcel).lineage
 
 
 def ancestor(parcel: Parcel) -> str:
     """The cell that began a parcel's generator: as `lineage` is of its discriminator."""
-    found = read_state(parcel, CellState).ancestor
-    return str(parcel.cell if found is None else found)
+    return origin(parcel).ancestor
 
 
 class Origin(NamedTuple):
@@ -45,7 +43,13 @@ class Origin(NamedTuple):
 
 
 def origin(parcel: Parcel) -> Origin:
-    return Origin(ancestor(parcel), lineage(parcel))
+    # Only these two of its state: the list of whom it met grows as long as the population.
+    known = {name: parcel.meta["memory"].get(name) for name in Origin._fields}
+    state, own = CellState.from_json(known), str(parcel.cell)
+    return Origin(
+        own if state.ancestor is None else state.ancestor,
+        own if state.lineage is None else state.lineage,
+    )
 
 
 def cell_origin(cell: Cell) -> Origin:
@@ -94,7 +98,11 @@ def all_met(parcels: Mapping[int, Parcel], method: Method) -> dict[int, frozense
     known = {cell: own[cell] | {lineage(parcel)} for cell, parcel in parcels.items()}
     rounds = max(parcel.round for parcel in parcels.values())
     groups = linked_cells(method, method.config.cells, rounds)
-    return {cell: frozenset().union(*(known[other] for other in groups[cell])) for cell in parcels}
+    met = {
+        group: frozenset().union(*(known[other] for other in group))
+        for group in set(groups.values())
+    }
+    return {cell: met[groups[cell]] for cell in parcels}
 
 
 def linked_cells(method: Method, cells: int, rounds: int) -> Mapping[int, frozenset[int]]:
@@ -114,9 +122,12 @@ def linked_cells(method: Method, cells: int, rounds: int) -> Mapping[int, frozen
         for cell in range(cells):
             for peer in method.peers(cell, round):
                 if groups[peer] is not groups[cell]:
-                    groups[cell] |= groups[peer]
-                    for other in groups[cell]:
-                        groups[other] = groups[cell]
+                    small, large = sorted((groups[peer], groups[cell]), key=len)
+                    large |= small
+                    for other in small:
+                        groups[other] = large
         if len(groups[0]) == cells:
             break
-    return {cell: frozenset(group) for cell, group in groups.items()}
+    # One set for all cells of a group: a set each would grow with the square of the cells.
+    frozen = {id(group): frozenset(group) for group in groups.values()}
+    return {cell: frozen[id(group)] for cell, group in groups.items()}

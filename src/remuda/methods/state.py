@@ -44,9 +44,9 @@ class CellState:
         """Plain values, copied."""
         defaults = type(self)()
         return {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if value != getattr(defaults, name)
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != getattr(defaults, field.name)
         }
 
     @classmethod
@@ -55,6 +55,21 @@ class CellState:
         known = {field.name for field in dataclasses.fields(cls)}
         own = {name: value for name, value in values.items() if name in known}
         return cast("Self", _checker(cast("Any", cls)).validate_python(copy.deepcopy(own)))
+
+
+@dataclass
+class _Holder:
+    """For `asdict`, which goes into whatever a field of a dataclass holds."""
+
+    value: Any
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a field's value as JSON has it."""
+    # In time everybody has met everybody: a thousand names, not to be copied one by one.
+    if isinstance(value, list) and set(map(type, value)) <= {str}:
+        return list(value)
+    return dataclasses.asdict(_Holder(value))["value"]
 
 
 @cache

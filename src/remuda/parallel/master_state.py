@@ -158,6 +158,7 @@ class MasterState:
         if round != self._completing:
             return []
         self.completed, self._completing = round, None
+        self.term.complete(round)
         due = self.term.is_saved_after(round)
         committed = Committed(term=self.term.number, round=round)
         return [

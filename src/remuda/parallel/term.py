@@ -31,6 +31,7 @@ class Term:
         owner = {cell: worker for worker, cells in placement.items() for cell in cells}
         self.owners = tuple(owner[cell] for cell in sorted(owner))  # of every cell, its worker
         self._plan = plan
+        self._owner = owner
         self._unfinished = set(self.owners)  # workers that have not done their task
         self._reported = dict.fromkeys(owner, start)  # of every cell, its last round
         self._reports: Counter[int] = Counter()  # cells that have reported, by round
@@ -68,6 +69,10 @@ class Term:
         """Whether all cells have reported a round."""
         return self._reports[round] == self._plan.cells
 
+    def complete(self, round: int) -> None:
+        """Nobody will ask again whether a round is reported."""
+        self._reports.pop(round, None)
+
     def is_saved_after(self, round: int) -> bool:
         plan = self._plan
         return checkpoint_due(round, every=plan.checkpoint_every, rounds=plan.rounds)
@@ -95,32 +100,36 @@ class Term:
             return None  # it may not know yet that a new term has begun
         own = self.placement.get(worker, ())
         match message:
-            case Status(cell=int(cell)) | Failed(cell=int(cell)) if cell not in own:
+            case Status(cell=int(cell)) | Failed(cell=int(cell)) if not self._owns(worker, cell):
                 return f"a {type(message).__name__} about cell {cell}, which is not its own"
             case Done(report=report):
-                return self._wrong_report(own, report)
+                return self._wrong_report(worker, report)
             case Saved(cell=cell, round=round):
                 if not self.is_saved_after(round) or cell in self._files.get(round, {}):
                     return f"a file of cell {cell} in round {round}, which nobody asked for"
-                return self._wrong_round(own, "a file", cell, round)
+                return self._wrong_round(worker, "a file", cell, round)
             case Failed() if not own:
                 return "word of a failure, but it has no task"
             case Finished() if not own or not all(map(self._is_done, own)):
                 return "word that it has finished, but it has not"
         return None
 
+    def _owns(self, worker: int, cell: int) -> bool:
+        # Not by looking through the worker's cells: there may be hundreds, and as many messages.
+        return self._owner.get(cell) == worker
+
     def _is_done(self, cell: int) -> bool:
         return self._reported[cell] == self._plan.rounds
 
-    def _wrong_report(self, own: tuple[int, ...], report: RoundReport) -> str | None:
+    def _wrong_report(self, worker: int, report: RoundReport) -> str | None:
         cell, round = report.cell, report.round
-        found = self._wrong_round(own, "a report", cell, round)
+        found = self._wrong_round(worker, "a report", cell, round)
         if found is None and self.is_saved_after(round) and cell not in self._files.get(round, {}):
             return f"a report of round {round} of cell {cell}, whose file it has not written"
         return found
 
-    def _wrong_round(self, own: tuple[int, ...], what: str, cell: int, round: int) -> str | None:
-        if cell not in own:
+    def _wrong_round(self, worker: int, what: str, cell: int, round: int) -> str | None:
+        if not self._owns(worker, cell):
             return f"{what} of cell {cell}, which is not its own"
         expected = self._reported[cell] + 1
         if round != expected or round > self._plan.rounds:

@@ -293,8 +293,10 @@ class _Task(threading.Thread):
     def _readers_of(self, cell: int, round: int) -> set[int]:
         """The workers whose cells will read what this cell publishes after this round."""
         last, later = self._run.config.rounds, round + 1
-        # Asynchronous cells are in rounds of their own: all that they may ever be in count.
-        first, end = (later, later) if self._is_sync else (self._start_round + 1, last)
+        # Asynchronous cells are in rounds of their own: all that they may ever be in count, unless
+        # they read parcels of exactly the round before.
+        exact = self._is_sync or self._run.method.exact_peers
+        first, end = (later, later) if exact else (self._start_round + 1, last)
         if first not in self._readers:
             readers: dict[int, set[int]] = {}
             for number in range(first, min(end, last) + 1):

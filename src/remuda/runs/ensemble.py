@@ -103,10 +103,13 @@ class Ensemble:
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
         # Members with equal networks share one draw; each takes its own rows of it.
         noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
+        # One network for all of them, which takes over the weights of one after the other.
+        networks = {own: generator_skeleton(own, self.shape) for own in noise}
         samples = torch.empty(count, *self.shape)
         for place in np.unique(picks).tolist():
-            network = self._network(self.members[place])
-            latent = noise[self.network_of(self.members[place])]
+            member = self.members[place]
+            network = _filled(networks[self.network_of(member)], member)
+            latent = noise[self.network_of(member)]
             own_rows = torch.from_numpy(np.flatnonzero(picks == place))
             for part in torch.split(own_rows, _CHUNK):
                 wanted_labels = None if labels is None else labels[part]
@@ -158,13 +161,8 @@ class Ensemble:
 
     def networks(self) -> list[nn.Module]:
         """The members' generators, in eval mode and in their order."""
-        return [self._network(member) for member in self.members]
-
-    def _network(self, member: Member) -> nn.Module:
-        network = generator_skeleton(self.network_of(member), self.shape)
-        # The network uses the tensors themselves; sampling in eval mode changes none of them.
-        network.load_state_dict(dict(member.state), assign=True)
-        return network.eval()
+        skeletons = (generator_skeleton(self.network_of(one), self.shape) for one in self.members)
+        return [_filled(*pair) for pair in zip(skeletons, self.members, strict=True)]
 
     # -------------------------------------------------------------------------- files
 
@@ -238,6 +236,13 @@ class Ensemble:
             for label, (name, share) in enumerate(named)
         ]
         return ["| label | name | share | cell |", "|---|---|---|---|", *rows]
+
+
+def _filled(skeleton: nn.Module, member: Member) -> nn.Module:
+    """A network of the member's kind with its weights, in eval mode."""
+    # It uses the tensors themselves; sampling in eval mode changes none of them.
+    skeleton.load_state_dict(dict(member.state), assign=True)
+    return skeleton.eval()
 
 
 class _MemberRecord(Record):
