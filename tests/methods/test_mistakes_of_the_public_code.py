@@ -387,7 +387,7 @@ class Gathers(TorchFunctionMode):
 
 def test_data_are_gathered_a_batch_at_a_time_not_an_image() -> None:
     cell = tiny_cell()
-    with Gathers(cell.dataset.items) as gathers:
+    with Gathers(cell.dataset.items.stored) as gathers:
         losses = cell.train(cell.gan)
     assert gathers.taken == [6] * 4
     assert (losses.batches, losses.images) == (4, 24)

@@ -119,7 +119,7 @@ class Game:
     def __iter__(self) -> Iterator[Batch]:
         plan = self._plan
         for number, picked in enumerate(plan.batches):
-            items = plan.dataset.items.index_select(0, picked)
+            items = plan.dataset.items[picked]
             real = self._add_noise(plan.devices.to_discriminator(items))
             self._set_pace(number)
             yield Batch(number, real, labels_of(plan.network, plan.dataset, picked))

@@ -280,7 +280,7 @@ def _training(run: Run) -> Items:
     if bool(seen.all()):
         return Items(dataset.items, dataset.labels, what)
     labels = None if dataset.labels is None else dataset.labels[seen]
-    return Items(dataset.items[seen], labels, f"{what} that the cells see")
+    return Items(dataset.items.take(seen), labels, f"{what} that the cells see")
 
 
 def _unseen(run: Run) -> Items:
@@ -298,7 +298,7 @@ def _unseen(run: Run) -> Items:
     if not bool(like_seen.any()):
         raise DataError(f"{found.name}: none of its {what} has a label that the cells see")
     what = f"{what} of the labels that the cells see"
-    return Items(found.items[like_seen], found.labels[like_seen], what, alike)
+    return Items(found.items.take(like_seen), found.labels[like_seen], what, alike)
 
 
 def _seen(run: Run) -> Tensor:
