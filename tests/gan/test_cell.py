@@ -806,3 +806,10 @@ def test_costs_are_in_the_report_where_items_are_held_out(name: str) -> None:
         assert set(report.details["cost"]) == {"train", "validation"}
     for report in Population(tiny_config(method={"name": name})).play():
         assert "cost" not in report.details
+
+
+def test_no_gradients_are_kept_between_rounds() -> None:
+    cell = tiny_cell()
+    cell.train(cell.gan)
+    for _, learner in cell.gan.roles:
+        assert all(parameter.grad is None for parameter in learner.network.parameters())

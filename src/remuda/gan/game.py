@@ -111,7 +111,10 @@ class Game:
 
     def __exit__(self, *_: object) -> None:
         set_stream(self._gan.discriminator.network, None)
-        self._gan.generator.pace = self._gan.discriminator.pace = 1.0
+        for learner in (self._gan.generator, self._gan.discriminator):
+            learner.pace = 1.0
+            # While other cells train, the gradients of the last batch would only take memory.
+            learner.network.zero_grad(set_to_none=True)
 
     def __len__(self) -> int:
         return len(self._plan.batches)

@@ -304,8 +304,11 @@ def _unseen(run: Run) -> Items:
 def _seen(run: Run) -> Tensor:
     """For each item whether any cell sees it."""
     seen = torch.zeros(len(run.dataset), dtype=torch.bool)
-    for view in {id(view): view for view in run.views}.values():  # cells may share one tensor
-        seen[view] = True
+    last = None
+    for view in run.views:
+        if view is not last:  # cells may share one tensor
+            seen[view] = True
+        last = view
     return seen
 
 
