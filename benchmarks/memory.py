@@ -5,7 +5,8 @@
 Trains `cellular-mnist` (where REMUDA_DATA has no MNIST: on the embedded digits) on two worker
 processes and watches them from outside, in /proc. What is *private* to a process is its RSS minus
 what it shares with others: libraries, the data, parcels that more than one process looks at. The
-data and the parcels lie in a folder in shared memory, whose size is added up by itself.
+data and the parcels lie in a folder in shared memory, whose size is added up by itself. Beside them
+stands what a process takes that does nothing but import torch, and then makes an optimiser.
 
 Then larger grids are trained, whose cells have the same networks. What one cell more costs is the
 growth of all memory that is not the data: the workers' own and the parcels in shared memory. It is
@@ -132,6 +133,31 @@ def watch(words: list[str]) -> Watched:
     )
 
 
+IMPORTS = {
+    "import torch": "import torch",
+    "... and its optimisers": "import torch; torch.optim.Adam([torch.zeros(1)])",
+}
+
+
+def imports() -> dict[str, int]:
+    """What is private to a process after the import of torch alone, by what it imports."""
+    found = {}
+    for name, code in IMPORTS.items():
+        program = f"{code}; print('imported', flush=True); input()"
+        with subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            account = smaps(process.pid)
+            process.kill()
+        found[name] = account["Private_Clean"] + account["Private_Dirty"]
+    return found
+
+
 def source() -> str:
     try:
         load_dataset(DataSettings(source="mnist", limit=1))
@@ -146,7 +172,7 @@ def words_for(data: str, grid: str, rounds: int, *others: str) -> list[str]:
         f"data.source={data}",
         f"grid={grid}",
         f"rounds={rounds}",
-        "training.batches_per_round=10",
+        "training.batches_per_round=5",
         "score.final_samples=1000",
         *others,
     ]
@@ -172,7 +198,8 @@ def grids(data: str, sides: tuple[int, int], *, quick: bool) -> dict[str, dict[s
     found: dict[str, dict[str, float]] = {}
     small, large = sides
     more = large**2 - small**2
-    for name, words in list(METHODS.items())[: 1 if quick else None]:
+    for name, method in list(METHODS.items())[: 1 if quick else None]:
+        words = (*method, "score.samples=100")  # faster, and of no concern to how memory grows
         needed = cell_bytes(words_for(data, "2x2", 1, *words))
         less, most = (watch(words_for(data, f"{side}x{side}", 3, *words)) for side in sides)
         own, parcels = most.workers - less.workers, most.parcels - less.parcels
@@ -219,6 +246,7 @@ def main() -> None:
     figures: Mapping[str, float] = {
         "master": run.master / MB,
         "worker": run.worker / MB,
+        **{f"  {name}": size / MB for name, size in imports().items()},
         "data, shared": run.data / MB,
         "parcels, shared": run.parcels / MB,
     }
@@ -229,7 +257,7 @@ def main() -> None:
         ["stored as", "µs"],
         [("bytes", gathered["bytes_us"]), ("floats", gathered["floats_us"])],
     )
-    cells = grids(data, (2, 3) if quick else (4, 7), quick=quick)
+    cells = grids(data, (2, 3) if quick else (3, 6), quick=quick)
     head = ["one more cell, MB", *next(iter(cells.values()))]
     print_table(
         "Growth with the grid", head, [(name, *row.values()) for name, row in cells.items()]
