@@ -14,7 +14,7 @@ from remuda.data.dataset import Dataset, Modes
 from remuda.data.items import StoredItems
 from remuda.data.scaling import Scaling
 
-_DESCRIPTION = "data.json"
+_DESCRIPTION = "dataset.json"  # `data.json` was that of floats, which a killed job may have left
 
 
 class _Description(Record):

@@ -74,7 +74,7 @@ def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None =
     try:
         with (folder / "filling").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "data.json").exists():
+            if not (folder / "dataset.json").exists():
                 share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
     except OSError as error:
         leave_shared_folder(folder)
