@@ -118,7 +118,7 @@ def _mnist(split: str, folder: str | None) -> Tensor:
     places = (place for base in folders for place in (base, base / "mnist"))
     if not any(True for place in places for _ in place.glob("*-idx3-ubyte*")):
         raise DataError(f"MNIST not found; put its four files into {WHERE_TO_PUT}")
-    return load_mnist(settings, mirrors=()).items
+    return load_mnist(settings, mirrors=()).items[:]
 
 
 def _seconds_per_image(extractor: Extractor, ensemble: remuda.Ensemble) -> float:

@@ -118,7 +118,7 @@ def draw(preset: str, out: Path, rows: dict[str, list[dict[str, Any]]]) -> None:
     """Data, the best single GAN and the best GAP member of the first seed, and the GAP mixture."""
     dataset = load_dataset(load_config(preset, ["data.seed=0"]).data)
     assert dataset.modes is not None
-    points = dataset.scaling.to_raw(dataset.items).numpy()
+    points = dataset.scaling.to_raw(dataset.items[:]).numpy()
     panels = [Panel("data", points, f"{len(points)} training points")]
     for arm, name in (("single", "best single GAN"), ("gap", "best member of GAP4")):
         counts = rows[arm][0]["members"]

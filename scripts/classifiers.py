@@ -101,7 +101,7 @@ def labelled(source: str, folder: str, split: str) -> tuple[torch.Tensor, torch.
     settings = DataSettings.model_validate({"source": source, "dir": folder, "split": split})
     data = load_dataset(settings)
     assert data.labels is not None
-    return data.items, data.labels
+    return data.items[:], data.labels
 
 
 def arguments(about: str | None, option: str, files: str) -> tuple[str, Path]:

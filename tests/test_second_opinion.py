@@ -43,7 +43,7 @@ def small_mnist(tmp_path: Path) -> Path:
     for split, part in (("train", "train"), ("test", "t10k")):
         data = dataset("digits", split)
         assert data.labels is not None
-        pixels = ((data.items[:300, 0] + 1) * 127.5).round().to(torch.uint8).numpy()
+        pixels = ((data.items[:][:300, 0] + 1) * 127.5).round().to(torch.uint8).numpy()
         labels = data.labels[:300].to(torch.uint8).numpy()
         (folder / f"{part}-images-idx3-ubyte").write_bytes(idx_bytes(pixels))
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
@@ -91,7 +91,7 @@ def test_accuracy_on_the_official_test_images() -> None:
     data = dataset("mnist", "test")
     assert len(data) == 10_000
     assert data.labels is not None
-    guesses = load_second_classifier()(data.items).logits.argmax(1)
+    guesses = load_second_classifier()(data.items[:]).logits.argmax(1)
     assert (guesses == data.labels).double().mean().item() >= 0.99
 
 
@@ -103,12 +103,12 @@ def test_real_images_are_near_the_floor_and_planted_bad_ones_far_from_it() -> No
     train, test = dataset("digits", "train"), dataset("digits", "test")
     noise = torch.randn(test.items.shape, generator=torch.Generator().manual_seed(1))
     made = {
-        "real": test.items,
-        "noisy": (test.items + noise).clamp(-1, 1),
+        "real": test.items[:],
+        "noisy": (test.items[:] + noise).clamp(-1, 1),
         "one class": train.items[train.labels == 3],
         "noise": noise.clamp(-1, 1),
     }
-    real = {"train": statistics(classifier, torch.split(train.items, 1000))}
+    real = {"train": statistics(classifier, torch.split(train.items[:], 1000))}
     found = {
         name: figures(real, SampleStatistics.of(classifier(images)))["train"]
         for name, images in made.items()
@@ -125,7 +125,7 @@ def test_real_images_are_near_the_floor_and_planted_bad_ones_far_from_it() -> No
 def test_figures_of_real_train_against_test_images() -> None:
     classifier = load_second_classifier()
     train, test = (
-        statistics(classifier, torch.split(dataset("mnist", split).items, 1000))
+        statistics(classifier, torch.split(dataset("mnist", split).items[:], 1000))
         for split in ("train", "test")
     )
     # The figures in benchmarks/second_opinion.py; CPUs differ in the last digits.

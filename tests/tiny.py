@@ -79,7 +79,7 @@ class PixelExtractor(Extractor):
 
 
 def pixel_scorer(dataset: Dataset, metric: str = "fid") -> Scorer:
-    return Scorer(PixelExtractor(dataset.items[0].numel()), dataset.items, metric)
+    return Scorer(PixelExtractor(dataset.items[0].numel()), dataset.items[:], metric)
 
 
 class Letters:

@@ -154,9 +154,10 @@ def test_points_are_judged_in_the_judges_own_scale(alone: Path) -> None:
     assert wide.scaling != narrow.scaling
     run = load_population(alone)
     one, other = replace(run, dataset=wide), replace(run, dataset=narrow)
-    assert torch.allclose(rescaled(wide.items[1:], one, other), narrow.items, atol=1e-6)
-    assert torch.allclose(rescaled(narrow.items, other, one), wide.items[1:], atol=1e-6)
-    assert rescaled(wide.items, one, one) is wide.items
+    assert torch.allclose(rescaled(wide.items[1:], one, other), narrow.items[:], atol=1e-6)
+    assert torch.allclose(rescaled(narrow.items[:], other, one), wide.items[1:], atol=1e-6)
+    items = wide.items[:]
+    assert rescaled(items, one, one) is items
 
 
 def test_what_cannot_fight_is_refused(alone: Path, images: Path, runs: Path) -> None:

@@ -100,3 +100,13 @@ def test_a_label_view_needs_labels_and_items() -> None:
         _view(_points(3), view="label", label=0)
     with pytest.raises(DataError, match=r"no item has data\.label=dog"):
         _view(_labelled("cat", "dog", labels=(0, 0)), view="label", label="dog")
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_lists_of_many_cells_take_no_more_memory_than_their_indices(overlap: bool) -> None:
+    dataset = dataset_from_array(np.random.default_rng(0).random((1000, 2)))
+    settings = DataSettings(source="x", view="share", share=0.01, overlap=overlap)
+    views = [view_indices(settings, dataset, seed=1, cell=cell, cells=20) for cell in range(20)]
+    kept = {view.untyped_storage().data_ptr(): view.untyped_storage().nbytes() for view in views}
+    # Without overlap all are parts of one order of all items.
+    assert sum(kept.values()) == (20 * 10 * 8 if overlap else 1000 * 8)

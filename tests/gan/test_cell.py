@@ -463,7 +463,7 @@ def test_progress_is_reported_every_few_batches() -> None:
 
 def items_trained_on(cell: Cell) -> list[list[int]]:
     """Indices of the real items the discriminator saw, step by step."""
-    known = {item.numpy().tobytes(): number for number, item in enumerate(cell.dataset.items)}
+    known = {item.numpy().tobytes(): number for number, item in enumerate(cell.dataset.items[:])}
     seen: list[list[int]] = []
     loss = Game.discriminator_loss
 
@@ -605,7 +605,7 @@ def test_penalties_flatten_the_discriminator() -> None:
             tiny_config(training={**training, "batches_per_round": 60, "learning_rate": 0.02})
         )
         train_rounds(cell, 1)
-        items = cell.dataset.items.clone().requires_grad_()
+        items = cell.dataset.items[:].clone().requires_grad_()
         logits = cell.gan.discriminator.network(items)
         (gradient,) = torch.autograd.grad(logits.sum(), items)
         return float(gradient.flatten(1).norm(dim=1).mean())
@@ -624,7 +624,7 @@ def test_a_discriminator_learns_to_tell_real_from_made() -> None:
         train_rounds(cell, 1)
         network = cell.gan.discriminator.network.eval()
         with torch.no_grad():
-            real = network(cell.dataset.items).mean()
+            real = network(cell.dataset.items[:]).mean()
             fake = network(cell.images(50, "x")).mean()
         assert real > fake + 0.1, objective
 
@@ -736,7 +736,7 @@ def test_input_noise_reaches_all_a_discriminator_sees(monkeypatch: pytest.Monkey
         rounds=4, training={"input_noise": [[0.5, 0.3]], "batches_per_round": 40, "batch_size": 24}
     )
     cell, plain = tiny_cell(config), tiny_cell(tiny_config(rounds=4))
-    clean = tiny_dataset().items.sort(0).values
+    clean = tiny_dataset().items[:].sort(0).values
     for cell.round, sigma in ((1, 0.3), (2, 0.3), (3, 0.0), (4, 0.0)):
         seen: list[Tensor] = []
         network = cell.gan.discriminator.network
@@ -792,7 +792,12 @@ def test_costs_are_measured_on_seen_and_held_out_items_with_the_same_fakes() -> 
     network = cell.gan.discriminator.network.eval()
     fake = network(cell.images(16, "cost-noise"))
     seen = cell.streams.choices("cost-train").choice(24, 16, replace=False)
-    for name, items in (("train", dataset.items[seen]), ("validation", dataset.validation)):
+    assert dataset.validation is not None
+    samples = {
+        "train": dataset.items[torch.from_numpy(seen)],
+        "validation": dataset.validation[:],
+    }
+    for name, items in samples.items():
         real = network(items)
         expected = 0.5 * (
             -torch.sigmoid(real).log().mean() - (1 - torch.sigmoid(fake)).log().mean()
@@ -808,3 +813,10 @@ def test_costs_are_in_the_report_where_items_are_held_out(name: str) -> None:
         assert set(report.details["cost"]) == {"train", "validation"}
     for report in Population(tiny_config(method={"name": name})).play():
         assert "cost" not in report.details
+
+
+def test_no_gradients_are_kept_between_rounds() -> None:
+    cell = tiny_cell()
+    cell.train(cell.gan)
+    for _, learner in cell.gan.roles:
+        assert all(parameter.grad is None for parameter in learner.network.parameters())

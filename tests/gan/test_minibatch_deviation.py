@@ -202,7 +202,7 @@ def test_real_and_generated_items_never_share_a_group(
     seen = watched(cell.gan.discriminator.network)
     cell.train(cell.gan)
     assert {len(items) for items in seen} == sizes
-    known = {item.numpy().tobytes() for item in cell.dataset.items}
+    known = {item.numpy().tobytes() for item in cell.dataset.items[:]}
     groups: list[list[bool]] = []
     whole = MinibatchDeviation._deviations
 
@@ -235,9 +235,9 @@ def test_judges_get_real_and_generated_items_in_calls_of_their_own() -> None:
     dataset = tiny_dataset(40).hold_out(16, seed=0)
     population = Population(config, dataset)
     assert isinstance(population.method, Cellular)
-    known = {item.numpy().tobytes() for item in dataset.items}
+    known = {item.numpy().tobytes() for item in dataset.items[:]}
     assert dataset.validation is not None
-    known |= {item.numpy().tobytes() for item in dataset.validation}
+    known |= {item.numpy().tobytes() for item in dataset.validation[:]}
     calls: list[set[bool]] = []
     forward = nn.Sequential.forward
 

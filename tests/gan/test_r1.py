@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import OBJECTIVES
+from remuda.data import StoredItems
 from remuda.gan.cell import Cell
 from remuda.gan.game import Batch, Game, Rivals
 from remuda.gan.networks import discriminate
@@ -285,7 +286,8 @@ def test_every_network_trains_with_it(network: dict[str, Any]) -> None:
 
 
 def test_points_train_with_it() -> None:
-    dataset = replace(tiny_dataset(), items=torch.randn(24, 2, generator=torch.Generator()))
+    items = StoredItems(torch.randn(24, 2, generator=torch.Generator()))
+    dataset = replace(tiny_dataset(), items=items)
     cells = [
         tiny_cell(tiny_config(training={"r1": weight, "r1_every": 2}), dataset)
         for weight in (0.0, 5.0)
@@ -316,7 +318,7 @@ def test_it_flattens_the_discriminator() -> None:
     def slope(weight: float) -> float:
         cell = small(r1=weight, batches_per_round=40, learning_rate=0.02)
         cell.train(cell.gan)
-        items = cell.dataset.items.clone().requires_grad_()
+        items = cell.dataset.items[:].clone().requires_grad_()
         logits = cell.gan.discriminator.network(items)
         (gradient,) = torch.autograd.grad(logits.sum(), items)
         return float(gradient.flatten(1).norm(dim=1).mean())

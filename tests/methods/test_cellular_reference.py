@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from remuda.config import Config
+from remuda.data import StoredItems
 from remuda.streams import choice_stream, tensor_stream
 from tests.tiny import PixelExtractor, Population, pixel_scorer, tiny_config, tiny_dataset
 
 SIDE, LATENT, BATCH, SAMPLES, GROUPS = 8, 4, 6, 12, 5
 SEED, RATE, BETAS = 3, 0.1, (0.5, 0.999)
-ITEMS = tiny_dataset(side=SIDE).items.double()
+ITEMS = tiny_dataset(side=SIDE).items[:].double()
 SLOW = partial(pytest.param, marks=pytest.mark.slow)
 
 Array = npt.NDArray[np.float64]
@@ -376,7 +377,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Play both for some rounds; what the reference details of each cell and round."""
     dataset = tiny_dataset(side=SIDE)
-    dataset = replace(dataset, items=dataset.items.to(torch.get_default_dtype()))
+    dataset = replace(dataset, items=StoredItems(dataset.items[:].to(torch.get_default_dtype())))
     real = Population(config_of(side, objective, how), dataset, pixel_scorer(dataset))
     world = []
     for cell in real.cells:

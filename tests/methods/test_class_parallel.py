@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from remuda.config import validate
-from remuda.data import Dataset
+from remuda.data import Dataset, StoredItems
 from remuda.errors import ConfigError, DataError
 from remuda.gan.parcels import ASSESSMENT, parcel_assessment
 from remuda.methods import build_method, resolved
@@ -73,10 +73,10 @@ def test_a_cell_sees_all_items_of_its_label_and_no_other() -> None:
 def test_what_other_labels_look_like_changes_nothing() -> None:
     dataset = labelled(tiny_dataset())
     assert dataset.labels is not None
-    poisoned = dataset.items.clone()
+    poisoned = dataset.items[:].clone()
     poisoned[dataset.labels != 1] = torch.nan
     found = []
-    for items in (dataset.items, poisoned):
+    for items in (dataset.items, StoredItems(poisoned)):
         population = Population(tiny_config(method=ALONE), replace(dataset, items=items))
         cell = population.cells[1]
         cell.round = 1

@@ -435,7 +435,7 @@ def test_diverged_members_keep_the_network_they_were_given() -> None:
     population = Population(gap(2))
     population.play()
     before = weights(population.cells[1], "discriminator")
-    population.dataset.items[:] = float("nan")
+    population.dataset.items.stored[:] = float("nan")
     reports = population.play()
     assert all(report.diverged for report in reports)
     assert same(weights(population.cells[0], "discriminator"), before)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config import Config, validate
+from remuda.config import Config, load_config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
 from remuda.runs.prepare import Run, changed_settings
@@ -95,3 +95,12 @@ def test_a_setting_that_is_newer_than_the_run_had_its_default_in_lists_too() -> 
     ]
     values["members"] = [{}]
     assert [key for key, *_ in changed_settings(then, validate(values))] == ["members"]
+
+
+def test_a_run_keeps_no_lists_of_what_all_cells_see() -> None:
+    words = ["grid=2x2", "data.view=share", "data.share=0.1", "score.extractor=none"]
+    run = Run.prepare(load_config("cellular-digits", words))
+    assert run.sizes == (1000,) * 4
+    assert [view.tolist() for view in run.views] == [run.view(cell).tolist() for cell in range(4)]
+    assert run.view(0) is not run.view(0)
+    assert torch.equal(run.cell(2).view, run.view(2))

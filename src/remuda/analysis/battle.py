@@ -145,8 +145,8 @@ def fight(
             seen = rescaled(made, populations[maker_run], populations[judge_run])
             shares[row, column] = share_called_real(judge.discriminator, seen)
     progress("real items")
-    real, what = held_out(populations[0].dataset, populations[0].config.data)
-    real = real[:MOST_REAL]
+    items, what = held_out(populations[0].dataset, populations[0].config.data)
+    real = items[:MOST_REAL]
     errors = tuple(
         1
         - share_called_real(

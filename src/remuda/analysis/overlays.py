@@ -36,13 +36,14 @@ def picture(
                 f"{shape_text(dataset.shape)}; allowed: runs on items of one shape"
             )
     named = dict(zip(short_names(list(paths)), ensembles, strict=True))
-    real: Array = dataset.scaling.to_raw(dataset.items).numpy()
     if dataset.shape == (2,):
         modes = None if dataset.modes is None else (dataset.modes.centres, dataset.modes.spread)
-        first = Panel(f"{dataset.name}, {len(dataset)} points", real)
+        points = dataset.scaling.to_raw(dataset.items[:]).numpy()
+        first = Panel(f"{dataset.name}, {len(dataset)} points", points)
         return _plane(first, modes, named, count, seed), "the points themselves, as they are 2-D"
     samples = {name: one.sample(count, seed) for name, one in named.items()}
-    chosen = real[some_of(len(real), count).numpy()]
+    items = dataset.items[some_of(len(dataset), count)]
+    chosen: Array = dataset.scaling.to_raw(items).numpy()
     data, *embedded = embed([chosen, *samples.values()], seed)
     title = f"t-SNE of {dataset.name} and of samples"
     places = dict(zip(samples, embedded, strict=True))

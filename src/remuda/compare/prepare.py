@@ -253,7 +253,7 @@ def _within_budget(arm: Arm, run: Run, wish: Wish, pilot: Pilot) -> PlannedArm:
     config = run.config
     per_round = {
         "images": sum(run.costs.values()),
-        "updates": float(sum(config.round_batches(len(view)) for view in run.views)),
+        "updates": float(sum(config.round_batches(items) for items in run.sizes)),
     }
     seconds = None
     if wish.budget is not None:

@@ -3,6 +3,7 @@
 from remuda.data.dataset import Dataset, Modes
 from remuda.data.formats import NAMED
 from remuda.data.formats.arrays import dataset_from_array
+from remuda.data.items import StoredItems
 from remuda.data.labels import find_label
 from remuda.data.load import has_unseen, load_dataset, load_unseen, selected
 from remuda.data.scaling import PIXELS, Scaling
@@ -15,6 +16,7 @@ __all__ = [
     "Dataset",
     "Modes",
     "Scaling",
+    "StoredItems",
     "dataset_from_array",
     "find_label",
     "has_unseen",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from remuda.data.items import StoredItems
 from remuda.data.scaling import PIXELS, Scaling
 from remuda.streams import choice_stream
 
@@ -26,19 +27,21 @@ class Modes:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """All items of a data set in memory, scaled to [-1, 1]; `scaling` gives the raw values back."""
+    """All items of a data set in memory. `items[indices]` are floats in [-1, 1], as networks see
+    them; `scaling` gives the raw values back.
+    """
 
-    items: torch.Tensor  # float32, contiguous: (N, C, H, W) images or (N, D) points
+    items: StoredItems
     labels: torch.Tensor | None  # int64 (N,), each an index into label_names
     label_names: tuple[str, ...]  # () without labels
     name: str
     scaling: Scaling
     modes: Modes | None = None  # where they are known
-    validation: torch.Tensor | None = None  # items held out: no cell trains on them
+    validation: StoredItems | None = None  # items held out: no cell trains on them
     validation_labels: torch.Tensor | None = None  # theirs, where there are labels
 
     def __len__(self) -> int:
-        return self.items.shape[0]
+        return len(self.items)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,16 +50,17 @@ class Dataset:
 
     @property
     def is_images(self) -> bool:
-        return self.items.ndim == 4
+        return len(self.items.shape) == 4
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of items and labels: equal for two runs exactly when they saw the same data."""
-        digest = hashlib.blake2b(self.items.numpy().data, digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
+        self.items.add_to(digest)
         if self.labels is not None:
             digest.update(self.labels.numpy().data)
         if self.validation is not None:
-            digest.update(self.validation.numpy().data)
+            self.validation.add_to(digest)
         return digest.hexdigest()
 
     def first(self, limit: int | None) -> Dataset:
@@ -78,12 +82,12 @@ class Dataset:
         kept[held] = False
         rest = self.take(torch.nonzero(kept).flatten())
         labels = None if self.labels is None else self.labels[held]
-        return rest.replace(validation=self.items[held], validation_labels=labels)
+        return rest.replace(validation=self.items.take(held), validation_labels=labels)
 
     def take(self, indices: torch.Tensor) -> Dataset:
         """Copies of the items at these indices; modes and held-out items stay."""
         labels = None if self.labels is None else self.labels[indices]
-        return self.replace(items=self.items[indices], labels=labels)
+        return self.replace(items=self.items.take(indices), labels=labels)
 
     def replace(self, **changes: Any) -> Dataset:
         return dataclasses.replace(self, **changes)
@@ -102,7 +106,8 @@ def dataset_from_bytes(
     limit: int | None = None,
 ) -> Dataset:
     """A data set from images as files hold them: bytes of shape (N, C, H, W)."""
-    # The limit comes first: taking a few of many images should not convert all of them to floats.
-    items = torch.from_numpy(images[:limit].astype(np.float32, order="C")).div_(127.5).sub_(1)
+    # A copy of what the limit leaves: the rest of the file can be freed, and an array of the
+    # caller's may change.
+    items = StoredItems(torch.from_numpy(np.array(images[:limit], order="C")))
     kept = None if labels is None else torch.from_numpy(labels[:limit].astype(np.int64))
     return Dataset(items, kept, label_names if kept is not None else (), name, PIXELS)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
-import numpy as np
 import torch
 
 from remuda.config.records import Record, read_record
 from remuda.data.dataset import Dataset, Modes
+from remuda.data.items import StoredItems
 from remuda.data.scaling import Scaling
 
-_DESCRIPTION = "data.json"
+_DESCRIPTION = "dataset.json"  # `data.json` was that of floats, which a killed job may have left
 
 
 class _Description(Record):
     """All of a data set except its tensors."""
 
     shape: tuple[int, ...]
+    stored: Literal["uint8", "float32"]
+    fingerprint: str  # known to who shares it: nobody else needs to read all the data for it
     labelled: bool
     label_names: tuple[str, ...]
     name: str
@@ -30,16 +34,18 @@ class _Description(Record):
 
 def share_dataset(dataset: Dataset, folder: Path) -> None:
     """Write a data set to a folder in shared memory."""
-    dataset.items.numpy().tofile(folder / "items")
+    dataset.items.stored.numpy().tofile(folder / "items")
     if dataset.labels is not None:
         dataset.labels.numpy().tofile(folder / "labels")
     if dataset.validation is not None:
-        dataset.validation.numpy().tofile(folder / "validation")
+        dataset.validation.stored.numpy().tofile(folder / "validation")
     if dataset.validation_labels is not None:
         dataset.validation_labels.numpy().tofile(folder / "validation-labels")
     modes = dataset.modes
     description = _Description(
         shape=tuple(dataset.items.shape),
+        stored="uint8" if dataset.items.stored.dtype == torch.uint8 else "float32",
+        fingerprint=dataset.fingerprint,
         labelled=dataset.labels is not None,
         label_names=dataset.label_names,
         name=dataset.name,
@@ -56,15 +62,18 @@ def open_shared_dataset(folder: Path) -> Dataset:
     found = read_record(folder / _DESCRIPTION, _Description, "description of shared data")
     validation = validation_labels = labels = modes = None
     if found.validation:
-        validation = _mapped(folder / "validation", (found.validation, *found.shape[1:]))
+        shape = (found.validation, *found.shape[1:])
+        validation = StoredItems(_mapped(folder / "validation", shape, found.stored))
     if found.modes is not None:
         centres, spread = found.modes
         modes = Modes(torch.tensor(centres), spread)
     if found.labelled:
-        labels = _labels(folder / "labels")
-        validation_labels = _labels(folder / "validation-labels") if found.validation else None
-    return Dataset(
-        _mapped(folder / "items", found.shape),
+        labels = _mapped(folder / "labels", found.shape[:1], "int64")
+    if found.labelled and found.validation:
+        path = folder / "validation-labels"
+        validation_labels = _mapped(path, (found.validation,), "int64")
+    dataset = Dataset(
+        StoredItems(_mapped(folder / "items", found.shape, found.stored)),
         labels,
         found.label_names,
         found.name,
@@ -73,12 +82,11 @@ def open_shared_dataset(folder: Path) -> Dataset:
         validation,
         validation_labels,
     )
+    vars(dataset)["fingerprint"] = found.fingerprint  # where the cached property would put it
+    return dataset
 
 
-def _labels(path: Path) -> torch.Tensor:
-    return torch.from_numpy(np.fromfile(path, dtype=np.int64))
-
-
-def _mapped(path: Path, shape: Sequence[int]) -> torch.Tensor:
-    size = int(np.prod(shape))
-    return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).reshape(*shape)
+def _mapped(path: Path, shape: Sequence[int], kind: str) -> torch.Tensor:
+    dtype: torch.dtype = getattr(torch, kind)
+    flat = torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=dtype)
+    return flat.reshape(*shape)

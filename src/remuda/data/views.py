@@ -34,16 +34,21 @@ def _share(settings: DataSettings, items: int, seed: int, cell: int, cells: int)
     count = max(1, int(settings.share * items))
     if settings.overlap:
         order = choice_stream(seed, cell, 0, "data-share").permutation(items)
-        return torch.from_numpy(order[:count])
+        return torch.from_numpy(order[:count].copy())  # or the whole order would be kept
     if count * cells > items:
         raise ConfigError(
             f"data.share={settings.share} without overlap needs {count} items for each of "
             f"{cells} cells, but there are {items}; allowed: shares of at most "
             f"{items // cells} items, or data.overlap=true"
         )
-    # Every cell makes the same permutation and takes its own slice, without asking the others.
-    order = choice_stream(seed, 0, 0, "data-partition").permutation(items)
-    return torch.from_numpy(order[cell * count : (cell + 1) * count])
+    # Every process makes the same order and takes its cells' slices, without asking the others.
+    return _partition(items, seed)[cell * count : (cell + 1) * count]
+
+
+@lru_cache(maxsize=1)
+def _partition(items: int, seed: int) -> torch.Tensor:
+    """One order for all cells, as each would make the same and keep all of it."""
+    return torch.from_numpy(choice_stream(seed, 0, 0, "data-partition").permutation(items))
 
 
 def _of_label(label: int | str | None, dataset: Dataset) -> torch.Tensor:

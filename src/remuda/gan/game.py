@@ -117,7 +117,10 @@ class Game:
 
     def __exit__(self, *_: object) -> None:
         set_stream(self._gan.discriminator.network, None)
-        self._gan.generator.pace = self._gan.discriminator.pace = 1.0
+        for learner in (self._gan.generator, self._gan.discriminator):
+            learner.pace = 1.0
+            # While other cells train, the gradients of the last batch would only take memory.
+            learner.network.zero_grad(set_to_none=True)
 
     def __len__(self) -> int:
         return len(self._plan.batches)
@@ -125,7 +128,7 @@ class Game:
     def __iter__(self) -> Iterator[Batch]:
         plan = self._plan
         for number, picked in enumerate(plan.batches):
-            items = plan.dataset.items.index_select(0, picked)
+            items = plan.dataset.items[picked]
             real = self._add_noise(plan.devices.to_discriminator(items))
             self._set_pace(number)
             yield Batch(number, real, labels_of(plan.network, plan.dataset, picked))

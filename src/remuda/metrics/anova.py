@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from remuda.errors import DataError
+from remuda.metrics.items import RealItems
 
 _CHUNK = 2000
 SIGNIFICANT = 0.01
@@ -60,7 +61,7 @@ class Anova:
         )
 
 
-def anova(items: torch.Tensor, labels: torch.Tensor | None, name: str) -> Anova:
+def anova(items: RealItems, labels: torch.Tensor | None, name: str) -> Anova:
     """Both statistics for every channel of a labelled data set."""
     if labels is None:
         raise DataError(f"{name}: has no labels, so there are no classes to compare")
@@ -80,10 +81,11 @@ def anova(items: torch.Tensor, labels: torch.Tensor | None, name: str) -> Anova:
     return Anova(name, count, classes, channels)
 
 
-def _moments(items: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(items: RealItems) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and mean square of every item, (items, channels); F does not depend on the scaling."""
     parts = []
-    for chunk in torch.split(items, _CHUNK):
+    for start in range(0, len(items), _CHUNK):
+        chunk = items[start : start + _CHUNK]
         values = chunk.double().flatten(2) if chunk.ndim > 2 else chunk.double()[:, :, None]
         parts.append((values.mean(2), values.square().mean(2)))
     return torch.cat([mean for mean, _ in parts]), torch.cat([square for _, square in parts])

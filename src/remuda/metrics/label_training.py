@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from remuda.metrics.extractors import CHUNK
+from remuda.metrics.items import RealItems
 from remuda.metrics.own_extractor import OwnCard, OwnExtractor
 from remuda.metrics.own_networks import FEATURES, LabelClassifier
 from remuda.streams import choice_stream, tensor_stream
@@ -44,7 +45,7 @@ def trainable(items: int, labels: Tensor | None) -> str:
 
 
 def train_on_labels(
-    items: Tensor, labels: Tensor, classes: int, say: Say | None = None
+    items: RealItems, labels: Tensor, classes: int, say: Say | None = None
 ) -> OwnExtractor:
     """A classifier of some items, the same for the same items and number of threads.
 
@@ -88,7 +89,7 @@ def _start(network: nn.Module) -> None:
 
 
 def _train(
-    network: LabelClassifier, items: Tensor, labels: Tensor, used: Tensor, say: Say | None
+    network: LabelClassifier, items: RealItems, labels: Tensor, used: Tensor, say: Say | None
 ) -> None:
     steps = min(MOST_STEPS, EPOCHS * len(used) // BATCH)
     optimiser = torch.optim.Adam(network.parameters(), LEARNING_RATE, fused=True)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from remuda.config import MetricFacts
+from remuda.metrics.items import RealItems
 from remuda.metrics.metric import Findings, Items, Material, Metric, Need, Pairs
 from remuda.metrics.reference import Progress, some_of
 from remuda.streams import choice_stream
@@ -61,12 +62,16 @@ class ShareTest:
     p: float  # of a share at least as large
 
 
-def nearest(items: Tensor, pool: Tensor) -> Nearest:
-    """The nearest item of a pool for each of some items, by Euclidean distance."""
-    items, pool = items.flatten(1).float(), pool.flatten(1).float()
+def nearest(items: Tensor, pool: RealItems, order: Tensor | None = None) -> Nearest:
+    """The nearest item of a pool for each of some items, by Euclidean distance.
+
+    With `order`, the pool is what these indices say, and what is found are places among them.
+    """
+    items, order = items.flatten(1).float(), torch.arange(len(pool)) if order is None else order
     best = Nearest(torch.full((len(items),), torch.inf), torch.zeros(len(items), dtype=torch.int64))
-    for start in range(0, len(pool), _POOL_BLOCK):
-        part = pool[start : start + _POOL_BLOCK]
+    for start in range(0, len(order), _POOL_BLOCK):
+        # Never a copy of the whole pool: it may be most of a large data set.
+        part = pool[order[start : start + _POOL_BLOCK]].flatten(1).float()
         if part.shape[1] < _FEW_DIMENSIONS:
             found = torch.cdist(items, part, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
         else:
@@ -115,7 +120,11 @@ class Memorisation:
 
 
 def memorisation(
-    samples: Tensor, training: Tensor, unseen: Tensor, seed: int, progress: Progress | None = None
+    samples: Tensor,
+    training: RealItems,
+    unseen: RealItems,
+    seed: int,
+    progress: Progress | None = None,
 ) -> Memorisation:
     """Look for the nearest training and the nearest unseen item of every sample."""
     rng = choice_stream(seed, 0, 0, "memorisation")
@@ -124,17 +133,19 @@ def memorisation(
     ranks = torch.from_numpy(rng.permutation(len(training) + len(unseen)))
     rank_training, order = ranks[: len(training)].sort()
     rank_unseen, other_order = ranks[len(training) :].sort()
-    training, unseen = training[order], unseen[other_order]
     equal = min(len(training), len(unseen))
-    compared = unseen[:MOST_COMPARED]
+    compared = unseen[other_order[:MOST_COMPARED]]
     if progress is not None:
         work = len(samples) * (len(training) + len(unseen)) + len(compared) * len(training)
         seconds = work * _seconds_per_pair(samples, training)
         progress.started(len(samples) + len(compared), seconds, "looking for the neighbours of")
     found = []
     for part in torch.split(samples, _BLOCK):
-        pools = (training[:equal], training[equal:], unseen[:equal], unseen[equal:])
-        found.append([nearest(part, pool) for pool in pools])
+        pools = (
+            *((training, order[:equal]), (training, order[equal:])),
+            *((unseen, other_order[:equal]), (unseen, other_order[equal:])),
+        )
+        found.append([nearest(part, *pool) for pool in pools])
         if progress is not None:
             progress.advanced(len(part))
     some_training, more_training, some_unseen, more_unseen = (
@@ -145,7 +156,9 @@ def memorisation(
     )
     of_training = some_training.or_nearer(more_training, equal)
     of_unseen = some_unseen.or_nearer(more_unseen, equal)
-    usual = torch.cat([nearest(part, training).distances for part in torch.split(compared, _BLOCK)])
+    usual = torch.cat(
+        [nearest(part, training, order).distances for part in torch.split(compared, _BLOCK)]
+    )
     if progress is not None:
         progress.advanced(len(compared))
     closest_tenth = torch.minimum(of_training.distances, of_unseen.distances).argsort(stable=True)
@@ -162,17 +175,17 @@ def memorisation(
         float(some_unseen.distances.median()),
         float((of_training.distances <= near).double().mean()),
         near,
-        _closest_pairs(samples, training, of_training),
+        _closest_pairs(samples, training, order, of_training),
     )
 
 
-def _closest_pairs(samples: Tensor, training: Tensor, found: Nearest) -> Pairs:
+def _closest_pairs(samples: Tensor, training: RealItems, order: Tensor, found: Nearest) -> Pairs:
     """The closest sample of each training item that is any sample's nearest, closest first."""
-    order = found.distances.argsort(stable=True)
+    closest = found.distances.argsort(stable=True)
     # The first place of each item in that order; a hub of many samples would fill the picture.
-    _, first = np.unique(found.indices[order].numpy(), return_index=True)
-    shown = order[torch.from_numpy(np.sort(first))[:PAIRS]]
-    return Pairs(samples[shown], training[found.indices[shown]], found.distances[shown])
+    _, first = np.unique(found.indices[closest].numpy(), return_index=True)
+    shown = closest[torch.from_numpy(np.sort(first))[:PAIRS]]
+    return Pairs(samples[shown], training[order[found.indices[shown]]], found.distances[shown])
 
 
 def _drawn(
@@ -188,7 +201,7 @@ def _drawn(
     )
 
 
-def _seconds_per_pair(samples: Tensor, pool: Tensor) -> float:
+def _seconds_per_pair(samples: Tensor, pool: RealItems) -> float:
     some, others = samples[:100], pool[:_BLOCK]
     nearest(some, others)  # the first time is slower
     started = time.perf_counter()

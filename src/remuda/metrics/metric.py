@@ -12,6 +12,7 @@ from torch import Tensor
 
 from remuda.config import MetricFacts
 from remuda.metrics.extractors import Features
+from remuda.metrics.items import RealItems
 from remuda.metrics.reference import Progress
 from remuda.metrics.statistics import SampleStatistics
 
@@ -54,7 +55,7 @@ class PointComparison:
 class Items:
     """Some of the real data."""
 
-    items: Tensor  # as the networks see them, in [-1, 1]
+    items: RealItems
     labels: Tensor | None
     what: str  # e.g. "test images"
     alike: bool = True  # chance alone decides which of these and of the training items are which

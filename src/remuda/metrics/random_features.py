@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from remuda.metrics.extractors import CHUNK
+from remuda.metrics.items import RealItems
 from remuda.metrics.own_extractor import OwnCard, OwnExtractor
 from remuda.metrics.own_networks import FEATURES, RandomImageFeatures, RandomPointFeatures
 from remuda.metrics.reference import some_of
@@ -23,7 +24,7 @@ MOST_POINTS = 1000  # whose distances are measured
 WHITENING = 0.25
 
 
-def random_features(items: Tensor) -> OwnExtractor:
+def random_features(items: RealItems) -> OwnExtractor:
     """The extractor `random` for some items; the same for the same items, whatever the run."""
     chosen = some_of(len(items), MOST_ITEMS)
     shape = tuple(items.shape[1:])
@@ -32,7 +33,7 @@ def random_features(items: Tensor) -> OwnExtractor:
 
 
 @torch.no_grad()
-def _of_images(images: Tensor, chosen: Tensor) -> RandomImageFeatures:
+def _of_images(images: RealItems, chosen: Tensor) -> RandomImageFeatures:
     network = RandomImageFeatures(tuple(images.shape[1:])).requires_grad_(False)
     rng = tensor_stream(0, 0, 0, "extractor-random")
     for layer in network.layers:

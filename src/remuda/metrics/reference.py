@@ -11,6 +11,7 @@ from torch import Tensor
 
 from remuda.metrics.extractors import CHUNK, AnyExtractor, Features
 from remuda.metrics.feature_cache import cache_path, read_features, write_features
+from remuda.metrics.items import RealItems
 from remuda.metrics.statistics import SampleStatistics
 from remuda.streams import choice_stream
 
@@ -74,7 +75,7 @@ class Reference:
     def __init__(
         self,
         extractor: AnyExtractor,
-        items: Tensor,
+        items: RealItems,
         *,
         chosen: Tensor | None = None,
         about: str = "",

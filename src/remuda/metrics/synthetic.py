@@ -116,7 +116,7 @@ def tstr(material: Material) -> Findings:
     samples, labels, drawn = _samples(material, wanted)
     found = labels.bincount(minlength=len(counts))
     sets = ((samples, labels), (training.items[real], training.labels[real]))
-    accuracies = _accuracies(material, sets, (test.items, test.labels))
+    accuracies = _accuracies(material, sets, (test.items[:], test.labels))
     return Findings(
         {
             "tstr": accuracies[0],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from remuda.config import Config
-from remuda.data import Dataset, load_dataset, share_dataset
+from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
 from remuda.errors import RemudaError, StoreError
 from remuda.files import digest
 from remuda.parallel.launch import Launcher
@@ -55,6 +55,7 @@ def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeout
     name = shared_name(folder.path)
     shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
+    run.dataset = open_shared_dataset(shared)  # the master's own copy can go
     comm = MpiMaster(session)
     message = configure(run, folder, name, timeouts)
     for worker in comm.workers():
@@ -73,7 +74,7 @@ def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None =
     try:
         with (folder / "filling").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "data.json").exists():
+            if not (folder / "dataset.json").exists():
                 share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
     except OSError as error:
         leave_shared_folder(folder)

@@ -77,6 +77,7 @@ def start_processes(run: Run, folder: RunFolder, timeouts: Timeouts, workers: in
                 f"{shared}: no room for {size:,} bytes of data to share: {error}"
             ) from None
         raise
+    run.dataset = open_shared_dataset(shared)  # the master's own copy can go
     # Read when a child's torch loads, so it must be set before.
     os.environ["OMP_NUM_THREADS"] = str(run.config.threads)
     configured = configure(run, folder, str(shared), timeouts)

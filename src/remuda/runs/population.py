@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
-from remuda.data import Dataset, has_unseen, load_dataset, load_unseen
+from remuda.data import Dataset, StoredItems, has_unseen, load_dataset, load_unseen
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise, generate
 from remuda.methods import all_met, build_method, lineage, linked_cells
@@ -123,7 +123,7 @@ def run_data(path: Path, data_dir: Path | None = None) -> tuple[Dataset, DataSet
     return load_dataset(settings), settings
 
 
-def held_out(dataset: Dataset, settings: DataSettings) -> tuple[Tensor, str]:
+def held_out(dataset: Dataset, settings: DataSettings) -> tuple[StoredItems, str]:
     """Items that no cell trained on where there are any, and what they are."""
     if has_unseen(settings):
         try:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Run:
     dataset: Dataset
     method: Method
     scorer: Scorer | None
-    views: list[torch.Tensor] = field(default_factory=list)
+    sizes: tuple[int, ...] = ()  # how many items each cell sees
     extractor: AnyExtractor | None = None  # of the live score, and of the result
 
     @classmethod
@@ -62,30 +62,48 @@ class Run:
         config = resolved(config, dataset)
         method = build_method(config)
         method.check(dataset.shape)
-        views = [method.view(dataset, cell) for cell in range(config.cells)]
-        _check_batches(config, dataset, views, shrinks=method.shrinks_batches)
+        sizes = tuple(len(method.view(dataset, cell)) for cell in range(config.cells))
+        _check_batches(config, dataset, sizes, shrinks=method.shrinks_batches)
+        run = cls(config, dataset, method, None, sizes)
         # Last: to make one may take seconds, and mistakes should be told before.
         if folder is None:
-            extractor = find_extractor(config, dataset, say)
+            run.extractor = find_extractor(config, dataset, say)
         else:
-            extractor = recorded_extractor(folder, config, dataset)
-        scorer = None
-        if extractor is not None:
-            check_ranking(config, extractor)
-            chosen, _ = reference_indices(_reference_views(config, dataset, views), real_samples)
-            scorer = Scorer(extractor, dataset.items[chosen], config.score.metric)
+            run.extractor = recorded_extractor(folder, config, dataset)
+        if run.extractor is not None:
+            check_ranking(config, run.extractor)
+            chosen, _ = reference_indices(run.reference_views, real_samples)
+            run.scorer = Scorer(run.extractor, dataset.items[chosen], config.score.metric)
         elif trains and method.needs_scores is not None:
             raise ConfigError(
                 f"{method.needs_scores}=score: nothing scores {dataset.name} (score.extractor="
                 f"{config.score.extractor}); allowed: another extractor, or "
                 f"{method.needs_scores}=loss"
             )
-        return cls(config, dataset, method, scorer, views, extractor)
+        return run
+
+    def view(self, cell: int) -> torch.Tensor:
+        """Indices of the items that a cell sees.
+
+        Not kept: for all cells of a large grid they take more memory than the data, and a worker
+        needs those of its own cells.
+        """
+        return self.method.view(self.dataset, cell)
+
+    @property
+    def views(self) -> Iterator[torch.Tensor]:
+        """Of every cell in turn."""
+        return map(self.view, range(len(self.sizes)))
 
     @property
     def reference_views(self) -> Sequence[torch.Tensor]:
-        """What samples are compared with, cell by cell."""
-        return _reference_views(self.config, self.dataset, self.views)
+        """What samples are compared with: what the cells see, each list once.
+
+        Where each sees a random share, it is all of the data that shares are of.
+        """
+        if self.config.data.view == "share":
+            return [torch.arange(len(self.dataset))]
+        return list({id(view): view for view in self.views}.values())
 
     @property
     def unit(self) -> str:
@@ -94,19 +112,19 @@ class Run:
 
     def cell(self, index: int) -> Cell:
         """A new cell of this run."""
-        return self.method.cell(index, self.dataset, self.views[index], self.scorer)
+        return self.method.cell(index, self.dataset, self.view(index), self.scorer)
 
     def probe(self, index: int) -> Cell:
         """A cell of this run to look at parcels with; needs none of the run's devices."""
-        return self.method.probe(index, self.dataset, self.views[index])
+        return self.method.probe(index, self.dataset, self.view(index))
 
     @property
     def costs(self) -> dict[int, float]:
         """What a round costs each cell: the items it trains on. Cells differ in nothing else."""
         size = self.config.training.batch_size
         return {
-            cell: float(self.config.round_batches(len(view)) * min(size, len(view)))
-            for cell, view in enumerate(self.views)
+            cell: float(self.config.round_batches(items) * min(size, items))
+            for cell, items in enumerate(self.sizes)
         }
 
     @property
@@ -123,19 +141,12 @@ class Run:
     def warnings(self) -> list[str]:
         """What the user should know before it starts."""
         size = self.config.training.batch_size
-        small = [cell for cell, view in enumerate(self.views) if len(view) < size]
         return [
-            f"cell {cell} sees {len(self.views[cell])} items, fewer than training.batch_size={size}"
-            f"{_of_label(self.dataset, self.views[cell])}: it trains with batches of that many"
-            for cell in small
+            f"cell {cell} sees {items} items, fewer than training.batch_size={size}"
+            f"{_of_label(self.dataset, self.view(cell))}: it trains with batches of that many"
+            for cell, items in enumerate(self.sizes)
+            if items < size
         ]
-
-
-def _reference_views(
-    config: Config, dataset: Dataset, views: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor]:
-    """What the cells see; where each sees a random share, all of the data that shares are of."""
-    return [torch.arange(len(dataset))] if config.data.view == "share" else views
 
 
 def _of_label(dataset: Dataset, view: torch.Tensor) -> str:
@@ -168,18 +179,18 @@ def _with_labels(config: Config, dataset: Dataset) -> Config:
 
 
 def _check_batches(
-    config: Config, dataset: Dataset, views: Sequence[torch.Tensor], *, shrinks: bool
+    config: Config, dataset: Dataset, sizes: Sequence[int], *, shrinks: bool
 ) -> None:
     """Every cell must see a whole batch, and its generator must train at least once."""
     training = config.training
-    for cell, view in enumerate(views):
-        if training.batch_size > len(view) and not shrinks:
+    for cell, items in enumerate(sizes):
+        if training.batch_size > items and not shrinks:
             raise ConfigError(
                 f"training.batch_size={training.batch_size}: larger than the "
-                f"{len(view)} items that cell {cell} sees of {dataset.name} "
-                f"(data.view={config.data.view}); allowed: 2 to {len(view)}"
+                f"{items} items that cell {cell} sees of {dataset.name} "
+                f"(data.view={config.data.view}); allowed: 2 to {items}"
             )
-        batches = config.round_batches(len(view))
+        batches = config.round_batches(items)
         if training.n_critic > config.rounds * batches:
             raise ConfigError(
                 f"training.n_critic={training.n_critic}: larger than the {batches} "

@@ -280,7 +280,7 @@ def _training(run: Run) -> Items:
     if bool(seen.all()):
         return Items(dataset.items, dataset.labels, what)
     labels = None if dataset.labels is None else dataset.labels[seen]
-    return Items(dataset.items[seen], labels, f"{what} that the cells see")
+    return Items(dataset.items.take(seen), labels, f"{what} that the cells see")
 
 
 def _unseen(run: Run) -> Items:
@@ -298,14 +298,17 @@ def _unseen(run: Run) -> Items:
     if not bool(like_seen.any()):
         raise DataError(f"{found.name}: none of its {what} has a label that the cells see")
     what = f"{what} of the labels that the cells see"
-    return Items(found.items[like_seen], found.labels[like_seen], what, alike)
+    return Items(found.items.take(like_seen), found.labels[like_seen], what, alike)
 
 
 def _seen(run: Run) -> Tensor:
     """For each item whether any cell sees it."""
     seen = torch.zeros(len(run.dataset), dtype=torch.bool)
-    for view in {id(view): view for view in run.views}.values():  # cells may share one tensor
-        seen[view] = True
+    last = None
+    for view in run.views:
+        if view is not last:  # cells may share one tensor
+            seen[view] = True
+        last = view
     return seen
 
 

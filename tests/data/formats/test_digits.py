@@ -46,11 +46,11 @@ def test_every_embedded_digit_is_one_of_mnist_of_the_same_split_and_label(
     assert digits.labels is not None
     known = {
         (image.numpy().tobytes(), label)
-        for image, label in zip(whole.items, whole.labels.tolist(), strict=True)
+        for image, label in zip(whole.items[:], whole.labels.tolist(), strict=True)
     }
     chosen = {
         (image.numpy().tobytes(), label)
-        for image, label in zip(digits.items, digits.labels.tolist(), strict=True)
+        for image, label in zip(digits.items[:], digits.labels.tolist(), strict=True)
     }
     assert chosen <= known
     assert len(chosen) == COUNTS[split]

@@ -52,7 +52,7 @@ def test_size_cuts_the_middle_square_and_resizes_it(tmp_path: Path) -> None:
     _save(tmp_path / "a" / "x.jpg", 30, 40, "L")
     dataset = load(tmp_path, size=4)
     assert dataset.items.shape == (2, 1, 4, 4)
-    assert (dataset.items[0, :, :, 1:-1] == 1).all()  # the filter reaches over the cut's edge
+    assert (dataset.items[:][0, :, :, 1:-1] == 1).all()  # the filter reaches over the cut's edge
 
 
 def test_limit_reads_no_more_files_than_it_needs(tmp_path: Path) -> None:

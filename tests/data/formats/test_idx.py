@@ -52,7 +52,7 @@ def test_images_under_any_name_need_no_labels(tmp_path: Path) -> None:
     dataset = load(path)
     assert dataset.labels is None
     assert dataset.label_names == ()
-    assert np.allclose(dataset.items[:, 0] * 0.5 + 0.5, random_bytes(4, 5, 6) / 255, atol=1e-6)
+    assert np.allclose(dataset.items[:][:, 0] * 0.5 + 0.5, random_bytes(4, 5, 6) / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -265,8 +265,8 @@ def test_without_an_estimate_of_the_error_nothing_is_taken() -> None:
 def test_with_real_scores_the_better_is_better_and_noise_is_noise(metric: str) -> None:
     dataset = tiny_dataset(200)
     scorer = pixel_scorer(dataset, metric)
-    good, again = (scorer.assess(tiny_dataset(100, seed=seed).items) for seed in (4, 5))
-    bad = scorer.assess(0.05 * tiny_dataset(100, seed=6).items)
+    good, again = (scorer.assess(tiny_dataset(100, seed=seed).items[:]) for seed in (4, 5))
+    bad = scorer.assess(0.05 * tiny_dataset(100, seed=6).items[:])
     population = Population(by_score(score={"samples": 100}), dataset, scorer)
     for cell, found in zip(population.cells, (bad, good, bad), strict=True):
         cell.assessment = found

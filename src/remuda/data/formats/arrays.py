@@ -13,6 +13,7 @@ import torch
 
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.formats.base import Format
+from remuda.data.items import StoredItems
 from remuda.data.labels import class_labels
 from remuda.data.reading import read_bytes, reading
 from remuda.data.scaling import PIXELS, Scaling
@@ -116,7 +117,7 @@ def _from_array(
     images = _channels_first(array, where)
     if images.dtype == np.uint8:
         return dataset_from_bytes(images, indices, names, name)
-    items = torch.from_numpy(_in_range(images, where))
+    items = StoredItems(torch.from_numpy(_in_range(images, where)))
     tensor = None if indices is None else torch.from_numpy(indices)
     return Dataset(items, tensor, names, name, PIXELS)
 
@@ -168,7 +169,7 @@ def _points(
     # Rounding must not take points out of the range that a generator's tanh can reach.
     items = np.clip((raw - offset) / scale, -1, 1).astype(np.float32)
     return Dataset(
-        items=torch.from_numpy(items),
+        items=StoredItems(torch.from_numpy(items)),
         labels=None if labels is None else torch.from_numpy(labels),
         label_names=names,
         name=name,

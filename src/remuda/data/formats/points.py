@@ -55,7 +55,7 @@ def load_r15(settings: DataSettings) -> Dataset:
     labels = dataset.labels
     if labels is None or dataset.shape != (2,):
         raise DataError(f"{path}: not R15; expected lines of x, y and a label from 1 to 15")
-    raw = dataset.scaling.to_raw(dataset.items.double())
+    raw = dataset.scaling.to_raw(dataset.items[:].double())
     clusters = [raw[labels == label] for label in range(len(dataset.label_names))]
     centres = torch.stack([cluster.mean(0) for cluster in clusters])
     variance = torch.stack([cluster.var(0) for cluster in clusters]).mean()
