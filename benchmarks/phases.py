@@ -74,7 +74,7 @@ class CpuClock(Clock):
 
 def clocked_worker(comm: WorkerComm, configured: Configure) -> None:
     """What a worker process runs here."""
-    worker_module.Clock = CpuClock  # type: ignore[misc]
+    setattr(worker_module, "Clock", CpuClock)  # noqa: B010 - in this process alone
     _work(comm, configured)
 
 
@@ -127,9 +127,7 @@ def shares(config: Config, events: Sequence[Mapping[str, Any]]) -> dict[str, dic
         means[name] = share * _mean(name, happened) + (1 - share) * _mean(name, others)
     wall = {name: value for name, value in means.items() if not name.startswith(CPU)}
     return {
-        "cpu": {
-            name: means.get(f"{CPU}{name}", 0.0) for name in wall if name not in WAITING
-        },
+        "cpu": {name: means.get(f"{CPU}{name}", 0.0) for name in wall if name not in WAITING},
         "wall": wall,
     }
 

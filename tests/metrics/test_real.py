@@ -81,9 +81,7 @@ def test_other_data_items_or_weights_are_looked_at_anew(tmp_path: Path) -> None:
     assert (extractor.calls, other.calls) == (3, 1)
 
 
-def test_few_items_are_not_worth_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_items_are_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real_module, "FEWEST_KEPT", len(CHOSEN) + 1)
     kept(tmp_path, Counting())
     assert not list(tmp_path.iterdir())

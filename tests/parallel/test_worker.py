@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config import load_config
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.parallel import worker
 from remuda.parallel.exchange import MemoryExchange
 from remuda.parallel.messages import GetStatus, Message, RunTask, Saved, Stop
@@ -48,7 +48,7 @@ class Scripted(WorkerComm):
         time.sleep(min(timeout, 0.01))
         return None
 
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
         self.published.append(parcel.round)
         self.exchange.put(term, parcel)
 
