@@ -87,11 +87,12 @@ class MasterTime(Observer):
     def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
         self.rounds.append(time.process_time())
 
-    @property
-    def per_round(self) -> float:
-        return statistics.median(
-            after - before for before, after in zip(self.rounds, self.rounds[1:], strict=False)
-        )
+    def per_round(self, scored: float) -> float:
+        """Of a mean round of which that share is scored, as the last one always is."""
+        pairs = zip(self.rounds, self.rounds[1:], strict=False)
+        *others, last = [after - before for before, after in pairs]
+        usual = statistics.median(others) if others else last
+        return scored * last + (1 - scored) * usual
 
 
 def trained(config: Config, rounds: int) -> tuple[list[dict[str, Any]], float]:
@@ -105,16 +106,21 @@ def trained(config: Config, rounds: int) -> tuple[list[dict[str, Any]], float]:
         events = RunFolder(Path(folder) / "run").events()
     found = [one for one in events if one["event"] == "round" and one["round"] > 1]
     cells = len({one["cell"] for one in found})
-    return found, watch.per_round / cells
+    return found, watch.per_round(scored_share(config)) / cells
+
+
+def scored_share(config: Config) -> float:
+    """Of the rounds of a whole run, those after which cells are scored."""
+    rounds = range(1, config.rounds + 1)
+    return sum(config.score.due(one, config.rounds) for one in rounds) / config.rounds
 
 
 def shares(config: Config, events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """CPU and wall-clock seconds of a mean round of the whole run, by routine."""
-    every = range(1, config.rounds + 1)
-    scored = sum(config.score.due(one, config.rounds) for one in every) / config.rounds
-    saved = config.run.checkpoint_every
-    saved_share = sum(checkpoint_due(one, every=saved, rounds=config.rounds) for one in every)
-    often = {"assess": scored, "checkpoint": saved_share / config.rounds}
+    every = config.run.checkpoint_every
+    rounds = range(1, config.rounds + 1)
+    saved = sum(checkpoint_due(one, every=every, rounds=config.rounds) for one in rounds)
+    often = {"assess": scored_share(config), "checkpoint": saved / config.rounds}
     means: dict[str, float] = {}
     for name in dict.fromkeys(name for one in events for name in one["seconds"]):
         routine = name.removeprefix(CPU)
