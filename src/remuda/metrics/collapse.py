@@ -30,12 +30,17 @@ def typical_distance(features: torch.Tensor) -> float:
 
 def near_duplicates(features: torch.Tensor, typical: float) -> float:
     """Share of samples that have a copy, or nearly a copy, among the others."""
-    looked_at = _looked_at(features)
-    close = _maybe_within(looked_at, DUPLICATE * typical)
-    found = looked_at[close]
-    if len(found) < 2:
-        return 0.0
-    return (_nearest(found) < DUPLICATE * typical).sum().item() / len(looked_at)
+    samples, limit = _looked_at(features), DUPLICATE * typical
+    certain, possible = _within(samples, limit)
+    # Only where single precision cannot tell.
+    unsure = (possible & ~certain).nonzero().flatten()
+    others = possible.nonzero().flatten()
+    apart = _distances(samples[unsure], samples[others])
+    apart[unsure[:, None] == others] = torch.inf
+    found = int(certain.sum())
+    if apart.numel():
+        found += int((apart.amin(1) < limit).sum())
+    return found / len(samples)
 
 
 def _looked_at(features: torch.Tensor) -> torch.Tensor:
@@ -49,24 +54,27 @@ def _looked_at(features: torch.Tensor) -> torch.Tensor:
 
 def _nearest(samples: torch.Tensor) -> torch.Tensor:
     """Distance of each sample to its nearest other."""
+    return _distances(samples, samples).fill_diagonal_(torch.inf).amin(1)
+
+
+def _distances(some: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     # The matrix-product shortcut loses small distances to rounding, and those are what we look for.
-    distances = torch.cdist(samples, samples, compute_mode="donot_use_mm_for_euclid_dist")
-    return distances.fill_diagonal_(torch.inf).amin(1)
+    return torch.cdist(some, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _maybe_within(samples: torch.Tensor, distance: float) -> torch.Tensor:
-    """For each sample whether another may be nearer than this: no near one is missed.
+def _within(samples: torch.Tensor, distance: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each sample whether another is certainly nearer than this, and whether one may be.
 
-    That shortcut is a tenth of the work, and good enough to leave out pairs that are far apart.
+    That shortcut is a tenth of the work, and where it cannot tell, distances are computed.
     """
     # Around their mean, where squares are smallest, and so is what rounding leaves of them.
     points = (samples - samples.mean(0)).float()
     squares = points.square().sum(1)
     if not bool(squares.isfinite().all()):
-        return torch.ones(len(samples), dtype=torch.bool)
+        possible = torch.ones(len(samples), dtype=torch.bool)
+        return ~possible, possible
     apart = torch.addmm(squares, points, points.T, alpha=-2)  # |b|² − 2ab; |a|² is the limit's
+    nearest = apart.fill_diagonal_(torch.inf).amin(1) + squares
     # A hundred times what single precision loses in these sums.
-    rounding = 1e-5 * points.shape[1] * float(squares.max())
-    limits = distance * distance * (1 + 1e-5) + rounding - squares
-    apart.fill_diagonal_(torch.inf)
-    return apart.amin(1) <= limits
+    rounding = 1e-5 * (points.shape[1] * float(squares.max()) + distance * distance)
+    return nearest < distance * distance - rounding, nearest <= distance * distance + rounding

@@ -20,7 +20,8 @@ from pathlib import Path
 from remuda.errors import StoreError
 from remuda.gan.parcels import Parcel, ParcelError, Part, map_parcel
 
-_POLL_SECONDS = 0.002
+# Between two looks: short at first, for cells of a kind are ready at about the same time.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
 
 
 class CancelledError(Exception):
@@ -109,13 +110,15 @@ class Exchange(ABC):
 
 
 def _until(look: Callable[[], Parcel], cancelled: Callable[[], bool]) -> Parcel:
+    pause = _SHORTEST_PAUSE
     while True:
         if cancelled():
             raise CancelledError
         try:
             return look()
         except LookupError:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class MemoryExchange(Exchange):
