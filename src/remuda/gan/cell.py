@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from remuda.config import Config, TrainingSettings
-from remuda.config.networks import ConvolutionalSettings, NetworkSettings
+from remuda.config.networks import NetworkSettings
 from remuda.data import Dataset
 from remuda.gan.devices import Devices
 from remuda.gan.game import Game, Losses, Rivals, RoundPlan, labels_of
@@ -173,7 +173,7 @@ class Cell:
         labels = labels_of(self.network, self.dataset, self.view[torch.from_numpy(some)])
         noise = draw_noise(self.network, count, self.streams.tensors(purpose))
         # Products of matrices round differently in other sizes, and gain nothing from it.
-        size = DRAWN_AT_A_TIME if isinstance(self.network, ConvolutionalSettings) else count
+        size = DRAWN_AT_A_TIME if self.network.is_convolutional else count
         noises = torch.split(noise, size)
         parts = [None] * len(noises) if labels is None else torch.split(labels, size)
         with torch.no_grad():
