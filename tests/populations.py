@@ -27,7 +27,7 @@ def points_run(path: Path, *overrides: str) -> Path:
         "grid=1x2",
         "run.sheet_every=0",
     ]
-    training.train(load_config("cellular-digits", [*settings, *overrides]))
+    training.train(load_config("cellular-digits", ["score.every=1", *settings, *overrides]))
     return path
 
 

@@ -68,6 +68,7 @@ def tiny(data: Path | str, run: Path, *more: str) -> list[str]:
         "training.batches_per_round=3",
         "method.losses=[minimax, heuristic]",
         "score.extractor=digits",
+        "score.every=1",
         "score.samples=20",
         "score.final_samples=20",
         "run.sheet_every=2",

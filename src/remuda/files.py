@@ -9,7 +9,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ _LOOKING_SECONDS = 0.3
 VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+Content = bytes | Iterable[bytes | memoryview]  # in one piece, or in several
+
+
+def write_atomically(path: Path, content: Content, *, durable: bool = True) -> None:
     """Write, flush to disk, then rename into place; nothing is left behind on failure.
 
     Without `durable`, readers still see all or nothing, but a power cut may undo the write.
@@ -30,7 +33,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -130,5 +133,8 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def digest(content: Content) -> str:
+    found = hashlib.sha256()
+    for piece in [content] if isinstance(content, bytes) else content:
+        found.update(piece)
+    return found.hexdigest()

@@ -52,3 +52,18 @@ def test_one_repeated_sample_is_all_duplicates() -> None:
 def test_a_lone_sample_has_no_neighbour() -> None:
     with pytest.raises(ValueError, match="neighbour"):
         typical_distance(cloud(1))
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3, 1e25])
+@pytest.mark.parametrize("copies", [0, 2, 40, 300])
+def test_near_duplicates_are_those_that_all_distances_show(copies: int, shift: float) -> None:
+    samples = cloud(300) + shift
+    samples[:copies] = samples[-1] + 0.02 * cloud(300, 5)[:copies]
+    typical = typical_distance(cloud(1000))
+    apart = torch.cdist(
+        samples.double(), samples.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    )
+    nearest = apart.fill_diagonal_(torch.inf).amin(1)
+    shown = (nearest < 0.1 * typical).double().mean().item()
+    assert near_duplicates(samples, typical) == shown
+    assert copies == 0 or shown > 0

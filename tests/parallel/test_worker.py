@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config import load_config
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.methods.matching import matching
 from remuda.parallel import worker
 from remuda.parallel.exchange import MemoryExchange
@@ -50,7 +50,7 @@ class Scripted(WorkerComm):
         time.sleep(min(timeout, 0.01))
         return None
 
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
         self.readers.append(set(readers))
         self.published.append(parcel.round)
         self.exchange.put(term, parcel)

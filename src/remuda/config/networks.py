@@ -50,6 +50,11 @@ class NetworkSettings(Variant):
         return False
 
     @property
+    def is_convolutional(self) -> bool:
+        """Whether the layers are pictures, which outgrow a cache sooner than vectors."""
+        return False
+
+    @property
     def deviation_group(self) -> int:
         """How many items the discriminator measures the deviation of; 0 if it does not."""
         return 0
@@ -158,6 +163,10 @@ class ConvolutionalSettings(LabelledSettings):
         "none",
         description="layer norm in the discriminator, where batch norm would be, in its place",
     )
+
+    @property
+    def is_convolutional(self) -> bool:
+        return True
 
 
 class LabelNormSettings(ConvolutionalSettings):

@@ -39,6 +39,8 @@ class Averaging(Method):
 
     settings: AveragingSettings
 
+    reads = ("generator.", "discriminator.")
+
     def founder(self, index: int) -> int:
         return 0
 

@@ -22,7 +22,7 @@ from remuda.gan.cell import Cell
 from remuda.gan.game import Losses, Rivals
 from remuda.gan.learner import Gan
 from remuda.gan.networks import check_shape
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.methods.state import CellState
 from remuda.metrics import MixtureScore, Scorer
 
@@ -102,6 +102,8 @@ class Method(ABC):
     # Whether a round needs its peers' parcels of exactly the round before, whatever the exchange:
     # who takes a network must be the one whose own is taken.
     exact_peers: bool = False
+    # What of its peers' parcels a cell reads: no more is sent to it.
+    reads: Part = ""
     # Whether the genes of cells change, so that those of the winner are worth knowing.
     evolves_genes: bool = False
     # The setting that is `score` and can do nothing without scores, if it is.

@@ -43,6 +43,7 @@ class ClassParallel(Method):
         self._labels = config.cells // self.settings.replicas
         self._within = _within(config, self.settings, self._labels)
         self.exact_peers = self._within.exact_peers
+        self.reads = self._within.reads
         self.state = self._within.state
         self.needs_scores = self._within.needs_scores and "method.within.exchange"
         self._scorers: dict[int, Scorer] = {}

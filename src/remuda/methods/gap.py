@@ -30,7 +30,7 @@ from remuda.errors import ConfigError
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Gan, Learner
 from remuda.gan.networks import discriminator_skeleton
-from remuda.gan.parcels import Parcel, role_tensors
+from remuda.gan.parcels import Parcel, Part, role_tensors
 from remuda.methods.base import Details, Match, Method, Mixture
 from remuda.methods.independent import best_or_all
 from remuda.methods.lineage import ancestor, lineage, lineages_met
@@ -47,6 +47,10 @@ class Gap(Method):
 
     remembers_met = True
     exact_peers = True
+
+    def __init__(self, config: Config, grid: GridSchedule) -> None:
+        super().__init__(config, grid)
+        self.reads = _swapped(self.settings)
 
     @classmethod
     def among_replicas(cls, config: Config, grid: GridSchedule, labels: int) -> GapAmongReplicas:
@@ -118,6 +122,14 @@ class Gap(Method):
 
     def ensemble(self, parcels: Mapping[int, Parcel], scorer: Scorer | None) -> Mixture:
         return best_or_all(parcels, scorer, self.settings.ensemble)
+
+
+def _swapped(settings: GapSettings) -> Part:
+    """What of a partner's parcel a member takes: see `adopted`."""
+    role = "generator" if settings.swap == "generators" else "discriminator"
+    if settings.optimiser == "moves":
+        return f"{role}."
+    return (f"{role}.network.", f"{role}.average")  # the latter also in how many steps
 
 
 class GapAmongReplicas(Gap):

@@ -34,6 +34,7 @@ from remuda.metrics.metric import (
 from remuda.metrics.neighbours import density_coverage, kernel_distance, precision_recall
 from remuda.metrics.own_extractor import OwnExtractor, read_own_extractor
 from remuda.metrics.random_features import random_features
+from remuda.metrics.real import RealStatistics, kept_statistics
 from remuda.metrics.reference import (
     LIVE_REAL_IMAGES,
     Progress,
@@ -73,6 +74,7 @@ __all__ = [
     "Pairs",
     "PointComparison",
     "Progress",
+    "RealStatistics",
     "Reference",
     "SampleStatistics",
     "Say",
@@ -93,6 +95,7 @@ __all__ = [
     "frechet_distance",
     "inception_score",
     "inception_score_splits",
+    "kept_statistics",
     "kernel_distance",
     "load_extractor",
     "load_inception",

@@ -9,9 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
+from remuda.metrics.collapse import classes_covered, near_duplicates
 from remuda.metrics.extractors import AnyExtractor
 from remuda.metrics.jackknife import GroupedStatistics
+from remuda.metrics.real import RealStatistics
 from remuda.metrics.registry import METRICS, ranking_metric, score_of
 from remuda.metrics.statistics import SampleStatistics
 
@@ -51,12 +52,12 @@ class MixtureScore:
 class Scorer:
     """Compares samples with the real data under one metric."""
 
-    def __init__(self, extractor: AnyExtractor, real_items: Tensor, metric: str) -> None:
+    def __init__(self, extractor: AnyExtractor, real: Tensor | RealStatistics, metric: str) -> None:
         self.metric = ranking_metric(metric).name
         self.extractor = extractor
-        features = extractor(real_items)
-        self.real = SampleStatistics.of(features)
-        self._typical = typical_distance(features.features)
+        found = RealStatistics.of(extractor, real) if isinstance(real, Tensor) else real
+        self.real = found.statistics
+        self._typical = found.typical
 
     def assess(self, images: Tensor) -> Assessment:
         features = self.extractor(images)

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.errors import StoreError
-from remuda.gan.parcels import Parcel, ParcelError, map_parcel
+from remuda.gan.parcels import Parcel, ParcelError, Part, map_parcel
 
-_POLL_SECONDS = 0.002
+# Between two looks: short at first, for cells of a kind are ready at about the same time.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
 
 
 class CancelledError(Exception):
@@ -43,7 +44,7 @@ class Exchange(ABC):
         """Make a parcel readable; ValueError if this cell's round is there already."""
 
     @abstractmethod
-    def get(self, term: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
+    def get(self, term: int, cells: Sequence[int], round: int, part: Part = "") -> list[Parcel]:
         """The parcels of these cells, in the order asked for; LookupError if one is missing.
 
         With `part`, at least the tensors whose names start with it.
@@ -65,7 +66,7 @@ class Exchange(ABC):
         return found
 
     @abstractmethod
-    def newest(self, term: int, cell: int) -> Parcel:
+    def newest(self, term: int, cell: int, part: Part = "") -> Parcel:
         """The parcel of the latest round that this cell published; LookupError if none."""
 
     @abstractmethod
@@ -76,21 +77,31 @@ class Exchange(ABC):
         """
 
     def wait(
-        self, term: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+        self,
+        term: int,
+        cells: Sequence[int],
+        round: int,
+        cancelled: Callable[[], bool],
+        part: Part = "",
     ) -> list[Parcel]:
         """As `get`, but waits for what is missing; CancelledError when `cancelled` says so."""
         return [
-            _until(lambda: self.get(term, [cell], round)[0], cancelled)  # noqa: B023 - at once
+            _until(lambda: self.get(term, [cell], round, part)[0], cancelled)  # noqa: B023 - at once
             for cell in cells
         ]
 
     def wait_for_newest(
-        self, term: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+        self,
+        term: int,
+        cells: Sequence[int],
+        oldest: int,
+        cancelled: Callable[[], bool],
+        part: Part = "",
     ) -> list[Parcel]:
         """The newest parcel of each cell; waits only where it is of a round before `oldest`."""
 
         def fresh(cell: int) -> Parcel:
-            found = self.newest(term, cell)
+            found = self.newest(term, cell, part)
             if found.round < oldest:
                 raise LookupError(f"cell {cell} has not come to round {oldest}")
             return found
@@ -99,13 +110,15 @@ class Exchange(ABC):
 
 
 def _until(look: Callable[[], Parcel], cancelled: Callable[[], bool]) -> Parcel:
+    pause = _SHORTEST_PAUSE
     while True:
         if cancelled():
             raise CancelledError
         try:
             return look()
         except LookupError:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class MemoryExchange(Exchange):
@@ -126,14 +139,14 @@ class MemoryExchange(Exchange):
             if there is None or there.round < parcel.round:
                 self._mailbox[term, parcel.cell] = parcel
 
-    def get(self, term: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
+    def get(self, term: int, cells: Sequence[int], round: int, part: Part = "") -> list[Parcel]:
         with self._lock:
             missing = [cell for cell in cells if (term, cell, round) not in self._parcels]
             if missing:
                 raise LookupError(f"round {round} was not published by cells {missing}")
             return [self._parcels[term, cell, round] for cell in cells]
 
-    def newest(self, term: int, cell: int) -> Parcel:
+    def newest(self, term: int, cell: int, part: Part = "") -> Parcel:
         with self._lock:
             if (term, cell) not in self._mailbox:
                 raise LookupError(f"cell {cell} published nothing")
@@ -165,7 +178,8 @@ class FolderExchange(Exchange):
         target.parent.mkdir(exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            part.write_bytes(parcel.encoded)
+            with part.open("wb") as file:
+                file.writelines(parcel.chunks)
             os.link(part, target)
             # The name of the newest moves on to it: a second name of one file, not a copy.
             part.replace(self._mailbox(term, parcel.cell))
@@ -176,7 +190,7 @@ class FolderExchange(Exchange):
         finally:
             part.unlink(missing_ok=True)
 
-    def get(self, term: int, cells: Sequence[int], round: int, part: str = "") -> list[Parcel]:
+    def get(self, term: int, cells: Sequence[int], round: int, part: Part = "") -> list[Parcel]:
         found = []
         for cell in cells:
             try:
@@ -185,9 +199,9 @@ class FolderExchange(Exchange):
                 raise LookupError(f"round {round} was not published by cells [{cell}]") from None
         return found
 
-    def newest(self, term: int, cell: int) -> Parcel:
+    def newest(self, term: int, cell: int, part: Part = "") -> Parcel:
         try:
-            return map_parcel(self._mailbox(term, cell))
+            return map_parcel(self._mailbox(term, cell), part)
         except FileNotFoundError:
             raise LookupError(f"cell {cell} published nothing") from None
 

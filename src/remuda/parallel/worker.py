@@ -272,16 +272,18 @@ class _Task(threading.Thread):
                 self._tick(cell.index, 0, 1)
 
     def _collect(self, cell: Cell, round: int) -> list[Parcel]:
-        peers, exchange = self._run.method.peers(cell.index, round), self._run.config.exchange
-        if self._is_sync or self._run.method.exact_peers:
-            return self._comm.collect(self.term, peers, round - 1, self._cancelled.is_set)
+        method, exchange = self._run.method, self._run.config.exchange
+        peers, called_off = method.peers(cell.index, round), self._cancelled.is_set
+        if self._is_sync or method.exact_peers:
+            return self._comm.collect(self.term, peers, round - 1, called_off, method.reads)
         oldest = oldest_allowed(round, exchange.max_staleness)
-        return self._comm.collect_newest(self.term, peers, oldest, self._cancelled.is_set)
+        return self._comm.collect_newest(self.term, peers, oldest, called_off, method.reads)
 
     def _publish(self, cell: Cell) -> Parcel:
         self._wait_at_the_fence(cell)
         parcel = cell.parcel()
-        self._comm.publish(self.term, parcel, self._readers_of(cell.index, cell.round))
+        readers = self._readers_of(cell.index, cell.round)
+        self._comm.publish(self.term, parcel, readers, self._run.method.reads)
         return parcel
 
     def _wait_at_the_fence(self, cell: Cell) -> None:

@@ -64,9 +64,9 @@ class Checkpoints:
 
     def save_cell(self, parcel: Parcel) -> SavedCell:
         """Write one cell's file of a checkpoint; it counts once the manifest names it."""
-        content = parcel.encoded
+        content = parcel.chunks
         write_atomically(self._folder(parcel.round) / cell_file(parcel.cell), content)
-        return SavedCell(parcel.cell, len(content), digest(content))
+        return SavedCell(parcel.cell, sum(map(len, content)), digest(content))
 
     def complete(self, round: int, saved: Iterable[SavedCell], loss: float | None) -> None:
         """Write the manifest that makes a round count, when all its cells' files are there."""

@@ -96,6 +96,8 @@ class Outcome:
         """How the mixture covers known modes, where there are any: the live score of points."""
         if self._run.scorer is not None or self._run.dataset.modes is None:
             return None
+        if not self._config.score.due(round, self._config.rounds):
+            return None
         samples = self._config.score.samples
         scores = score_ensemble(self._run, self._ensemble(mixture, round), samples=samples)
         return None if scores is None else scores.to_json()["values"]

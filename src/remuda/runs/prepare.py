@@ -15,11 +15,20 @@ import torch
 from remuda.config import Config
 from remuda.config.base import Settings
 from remuda.data import NAMED, Dataset, load_dataset
+from remuda.data.places import cache_dir
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
 from remuda.methods import Method, build_method, resolved
-from remuda.metrics import LIVE_REAL_IMAGES, AnyExtractor, Say, Scorer, reference_indices
+from remuda.metrics import (
+    LIVE_REAL_IMAGES,
+    AnyExtractor,
+    RealStatistics,
+    Say,
+    Scorer,
+    kept_statistics,
+    reference_indices,
+)
 from remuda.runs.ensemble import Labels
 from remuda.runs.extractors import check_ranking, find_extractor, recorded_extractor
 from remuda.runs.records import DataSummary
@@ -73,7 +82,8 @@ class Run:
         if run.extractor is not None:
             check_ranking(config, run.extractor)
             chosen, _ = reference_indices(run.reference_views, real_samples)
-            run.scorer = Scorer(run.extractor, dataset.items[chosen], config.score.metric)
+            real = _real_statistics(run.extractor, dataset, chosen)
+            run.scorer = Scorer(run.extractor, real, config.score.metric)
         elif trains and method.needs_scores is not None:
             raise ConfigError(
                 f"{method.needs_scores}=score: nothing scores {dataset.name} (score.extractor="
@@ -147,6 +157,19 @@ class Run:
             for cell, items in enumerate(self.sizes)
             if items < size
         ]
+
+
+def _real_statistics(
+    extractor: AnyExtractor, dataset: Dataset, chosen: torch.Tensor
+) -> RealStatistics:
+    """From the cache where they were looked at before: by another process, or by another run."""
+    return kept_statistics(
+        cache_dir() / "statistics",
+        extractor,
+        dataset.fingerprint,
+        chosen,
+        lambda some: dataset.items[some],
+    )
 
 
 def _of_label(dataset: Dataset, view: torch.Tensor) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from remuda.clock import Clock
 from remuda.gan.cell import Cell
 from remuda.gan.game import Rivals
+from remuda.gan.guests import Guest, Player
 from remuda.gan.learner import Gan, Learner
 from remuda.gan.objectives import find_objective
 from remuda.gan.parcels import Parcel
@@ -26,7 +27,7 @@ from remuda.methods.lineage import Origin
 class Offspring(Match):
     """The clones that train, with the sub-population they come from."""
 
-    population: Sequence[Gan] = ()
+    population: Sequence[Gan | Guest] = ()
     origins: Sequence[Origin] = ()
     parents: Places | None = None
     fitnesses: FitnessTable | None = None
@@ -38,7 +39,8 @@ class ByLoss(Breeding):
     def adapt(self, cell: Cell, parcels: Sequence[Parcel], clock: Clock) -> Offspring:
         """Steps 1 to 4."""
         with clock.routine("gather"):
-            population = [cell.gan, *(cell.host(parcel) for parcel in parcels)]
+            guests = [Guest.of(cell, parcel) for parcel in parcels]
+            population: list[Gan | Guest] = [cell.gan, *guests]
         with clock.routine("update_genomes"):
             objective = find_objective(self.settings.fitness_loss or cell.training.objective)
             fitnesses = FitnessTable(
@@ -50,7 +52,7 @@ class ByLoss(Breeding):
             offspring = Gan(cell.index, generator, discriminator)
         with clock.routine("mutate"):
             mutations = mutate(offspring, self.settings, cell.streams)
-        rivals = population[1:] if self.settings.opponents == "subpopulation" else []
+        rivals = guests if self.settings.opponents == "subpopulation" else []
         details = {
             "parents": {
                 "generator": population[parents.generator].cell,
@@ -117,7 +119,7 @@ class ByLoss(Breeding):
 
     def _survivor(
         self,
-        members: Sequence[Learner],
+        members: Sequence[Player],
         fitnesses: Sequence[float],
         offspring: Learner | None,
         fitness: float,
@@ -131,7 +133,9 @@ class ByLoss(Breeding):
             return Survivor(offspring, fitness, None, replaced_worst)
         # Without a usable offspring the cell falls back to its own last good network.
         place = 0 if comma else best
-        return Survivor(members[place], fitnesses[place], place, replaced_worst)
+        kept = members[place]
+        learner = kept if isinstance(kept, Learner) else kept.clone()
+        return Survivor(learner, fitnesses[place], place, replaced_worst)
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,9 @@ class Survivor:
     replaced_worst: bool
 
 
-def _frozen(population: Sequence[Gan]) -> Rivals:
+def _frozen(guests: Sequence[Guest]) -> Rivals:
     """The neighbours as opponents: in eval mode, so that playing does not change them."""
     return Rivals(
-        [gan.generator.network.eval() for gan in population],
-        [gan.discriminator.network.eval() for gan in population],
+        [guest.generator.network for guest in guests],
+        [guest.discriminator.network for guest in guests],
     )

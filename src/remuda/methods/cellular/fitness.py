@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from remuda.gan.cell import Cell
-from remuda.gan.learner import Gan, Learner
+from remuda.gan.guests import Guest, Player
+from remuda.gan.learner import Gan
 from remuda.gan.objectives import Objective
 
 # Fitness over the opponents; a loss, so the worst opponent gives the largest.
@@ -39,7 +40,7 @@ class FitnessTable:
     def __init__(
         self,
         cell: Cell,
-        population: Sequence[Gan],
+        population: Sequence[Gan | Guest],
         objective: Objective,
         summary: str,
         batches: int = 1,
@@ -49,7 +50,7 @@ class FitnessTable:
         self._devices = cell.devices
         self._real, self._labels = cell.real_batch("evaluation-batch", batches)
         self._noise = cell.noise_batch("evaluation-noise", len(self._real))
-        self._discriminators = [gan.discriminator for gan in population]
+        self._discriminators: list[Player] = [gan.discriminator for gan in population]
         self._fakes = [self._sample(gan.generator) for gan in population]
         table = [self._losses(one, self._fakes) for one in self._discriminators]
         self.discriminators = [self._aggregate([pair[1] for pair in row]) for row in table]
@@ -63,12 +64,12 @@ class FitnessTable:
         of_discriminator = [pair[1] for pair in self._losses(offspring.discriminator, self._fakes)]
         return Fitness(self._aggregate(of_generator), self._aggregate(of_discriminator))
 
-    def _sample(self, generator: Learner) -> Tensor:
+    def _sample(self, generator: Player) -> Tensor:
         """Fakes with the labels of the real batch, where the networks use labels."""
         with torch.no_grad():
             return self._devices.generate(generator.network.eval(), self._noise, self._labels)
 
-    def _losses(self, learner: Learner, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
+    def _losses(self, learner: Player, fakes: Sequence[Tensor]) -> list[tuple[float, float]]:
         """(generator's loss, discriminator's loss) for each set of fakes.
 
         In eval mode: otherwise a logit would depend on the rest of the batch.

@@ -11,7 +11,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.parallel.exchange import Exchange
 from remuda.parallel.messages import Message
 
@@ -91,22 +91,40 @@ class WorkerComm(ABC):
         """What the master sent, or None after the timeout; MasterGoneError when it is gone."""
 
     @abstractmethod
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
-        """Make a parcel readable for the cells of these workers, for its own and for the master."""
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
+        """Make a parcel readable for the cells of these workers, for its own and for the master.
+
+        Of `part`, those cells may get no more.
+        """
 
     def collect(
-        self, term: int, cells: Sequence[int], round: int, cancelled: Callable[[], bool]
+        self,
+        term: int,
+        cells: Sequence[int],
+        round: int,
+        cancelled: Callable[[], bool],
+        part: Part = "",
     ) -> list[Parcel]:
-        """The parcels these cells published for this round, in the order asked for.
+        """The parcels these cells published for this round, in the order asked for; only `part`.
 
         Waits for those that are not there yet; CancelledError when `cancelled` says so.
         """
-        return self.exchange.wait(term, cells, round, lambda: cancelled() or self.master_gone)
+        called_off = self._called_off(cancelled)
+        found = self.exchange.wait(term, cells, round, called_off, part)
+        return [parcel.only(part) for parcel in found]
 
     def collect_newest(
-        self, term: int, cells: Sequence[int], oldest: int, cancelled: Callable[[], bool]
+        self,
+        term: int,
+        cells: Sequence[int],
+        oldest: int,
+        cancelled: Callable[[], bool],
+        part: Part = "",
     ) -> list[Parcel]:
         """The newest parcel of each cell; waits only where it is of a round before `oldest`."""
-        return self.exchange.wait_for_newest(
-            term, cells, oldest, lambda: cancelled() or self.master_gone
-        )
+        called_off = self._called_off(cancelled)
+        found = self.exchange.wait_for_newest(term, cells, oldest, called_off, part)
+        return [parcel.only(part) for parcel in found]
+
+    def _called_off(self, cancelled: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: cancelled() or self.master_gone

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.parallel.exchange import MemoryExchange
 from remuda.parallel.messages import Message, MessageError, Stop, decode
 from remuda.parallel.transports.base import MasterComm, MasterGoneError, WorkerComm
@@ -122,5 +122,5 @@ class LocalWorker(WorkerComm):
             raise MasterGoneError
         return decode(content)
 
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
         self.exchange.put(term, parcel)

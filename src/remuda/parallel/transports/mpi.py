@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from remuda.gan.parcels import Parcel, ParcelError, decode_parcel
+from remuda.gan.parcels import Parcel, ParcelError, Part, decode_parcel
 from remuda.parallel.exchange import LostResultsError, MemoryExchange
 from remuda.parallel.messages import (
     Forget,
@@ -183,8 +183,8 @@ class MpiWorker(WorkerComm):
             (parcel,) = self.exchange.get(question.term, [cell], question.round)
         except LookupError:
             return _ANSWER.pack(question.number, cell, False)
-        content = parcel.only(question.part).encoded if question.part else parcel.encoded
-        return _ANSWER.pack(question.number, cell, True) + content
+        answer = _ANSWER.pack(question.number, cell, True)
+        return b"".join([answer, *parcel.only(question.part).chunks])
 
     def send(self, message: Message) -> None:
         if self.master_gone:
@@ -204,10 +204,10 @@ class MpiWorker(WorkerComm):
         """Forget an earlier run's parcels; this one has none before all have said hello."""
         self.exchange = MemoryExchange()
 
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
         self.exchange.put(term, parcel)
         others = sorted(set(readers) - {self._rank})
         if others:
-            content = _TERM.pack(term) + parcel.encoded
+            content = b"".join([_TERM.pack(term), *parcel.only(part).chunks])
             for reader in others:
                 self._thread.send(Plane.LOCAL, reader, content)

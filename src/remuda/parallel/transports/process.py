@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from remuda.gan.parcels import Parcel
+from remuda.gan.parcels import Parcel, Part
 from remuda.parallel.exchange import FolderExchange
 from remuda.parallel.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parallel.shared_memory import remove_if_stale, remove_shared_folder
@@ -191,5 +191,5 @@ class ProcessWorker(WorkerComm):
             self._master_gone = True
             raise MasterGoneError from None
 
-    def publish(self, term: int, parcel: Parcel, readers: Collection[int]) -> None:
+    def publish(self, term: int, parcel: Parcel, readers: Collection[int], part: Part = "") -> None:
         self.exchange.put(term, parcel)

@@ -1,0 +1,62 @@
+"""Parcels as bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from remuda.files import to_json
+from remuda.gan.parcels import Parcel, decode_parcel, map_parcel
+
+TENSORS = {
+    "generator.network.b": torch.arange(6.0).reshape(2, 3),
+    "generator.network.a": torch.arange(3.0),
+    "generator.adam.step.a": torch.tensor(4.0),
+    "assessment.count": torch.tensor([3, 4]),
+    "assessment.mean": torch.arange(5, dtype=torch.float64),
+    "assessment.none": torch.empty(0, 4, dtype=torch.float64),
+    "discriminator.network.flags": torch.tensor([True, False]),
+}
+META = {"genes": {}, "memory": {"name": "Füchse"}}
+
+
+def as_the_library_writes(tensors: dict[str, Tensor]) -> bytes:
+    rest = to_json({"cell": 1, "round": 2, "meta": META})
+    return safetensors.torch.save(tensors, metadata={"remuda": rest})
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        TENSORS,
+        {name: value for name, value in TENSORS.items() if "assessment" not in name},
+        {**TENSORS, "half": torch.ones(3, dtype=torch.float16)},
+        {},
+    ],
+)
+def test_a_parcel_is_what_safetensors_writes_to_the_byte(tensors: dict[str, Tensor]) -> None:
+    parcel = Parcel(1, 2, tensors, META)
+    assert parcel.encoded == as_the_library_writes(tensors)
+    assert b"".join(parcel.chunks) == parcel.encoded
+
+
+def test_a_tensor_that_is_a_slice_is_written_as_its_values() -> None:
+    whole = torch.arange(12.0).reshape(3, 4)
+    parcel = Parcel(0, 0, {"column": whole[:, 1], "turned": whole.T}, {})
+    found = decode_parcel(parcel.encoded).tensors
+    assert torch.equal(found["column"], whole[:, 1])
+    assert torch.equal(found["turned"], whole.T)
+
+
+def test_several_parts_can_be_asked_for(tmp_path: Path) -> None:
+    parcel, parts = Parcel(1, 2, TENSORS, META), ("generator.network.", "discriminator.")
+    wanted = {name for name in TENSORS if name.startswith(parts)}
+    assert 0 < len(wanted) < len(TENSORS)
+    (tmp_path / "parcel").write_bytes(parcel.encoded)
+    for found in (parcel.only(parts), map_parcel(tmp_path / "parcel", parts)):
+        assert set(found.tensors) == wanted
+        assert found.meta == META
