@@ -83,6 +83,8 @@ def train(
     continues the run, and the weights come out as if it had never stopped. SIGUSR1 does the same
     with exit code 75, which tells a batch system to start the run again.
     """
+    from remuda.parallel.engines import choose_engine
+
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
@@ -101,12 +103,13 @@ def train(
             mpiexec=mpiexec,
             restarts=restarts,
         )
+    carrier = choose_engine(engine, count, session)
+    carrier.start_early(config, ["remuda.cli"])
     # A launcher's pipe may look like a terminal, but a table cannot be redrawn through it.
     with _showing_progress(plain or session is not None) as view:
         from remuda.parallel import training
-        from remuda.parallel.engines import choose_engine
 
-        result = training.train(config, view, engine=choose_engine(engine, count, session))
+        result = training.train(config, view, engine=carrier)
     _print_result(result)
 
 

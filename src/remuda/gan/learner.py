@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from remuda.config import TrainingSettings
 from remuda.gan.average import Average
 from remuda.gan.objectives import find_objective
+from remuda.gan.optimisers import Adam, RMSprop
 from remuda.gan.parcels import strip_prefix
 
 # What an optimiser remembers of every parameter, beside its step count.
@@ -181,9 +182,9 @@ class Gan:
 def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     parameters, rate = network.parameters(), settings.learning_rate
     if settings.optimiser == "rmsprop":
-        return torch.optim.RMSprop(parameters, lr=rate, foreach=True)
+        return RMSprop(parameters, lr=rate, foreach=True)
     # Fused Adam: a step of these small networks costs half of the plain one on a CPU.
-    return torch.optim.Adam(parameters, lr=rate, betas=settings.betas, fused=True)
+    return Adam(parameters, lr=rate, betas=settings.betas, fused=True)
 
 
 def _checked(what: str, value: Any, least: float | None = None) -> float:

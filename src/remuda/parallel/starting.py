@@ -77,10 +77,8 @@ def start_processes(run: Run, folder: RunFolder, timeouts: Timeouts, workers: in
                 f"{shared}: no room for {size:,} bytes of data to share: {error}"
             ) from None
         raise
-    # Read when a child's torch loads, so it must be set before.
-    os.environ["OMP_NUM_THREADS"] = str(run.config.threads)
     configured = configure(run, folder, str(shared), timeouts)
-    return ProcessMaster(work_in_process, (configured,), shared, workers)
+    return ProcessMaster(work_in_process, (configured,), shared, workers, run.config.threads)
 
 
 def work_in_process(comm: WorkerComm, configured: Configure) -> None:
