@@ -118,7 +118,7 @@ def test_a_signal_to_the_whole_job_loses_no_complete_round(
 def test_the_run_survives_the_death_of_what_forks_its_workers(
     tmp_path: Path, data: Path, long_undisturbed: Path
 ) -> None:
-    """The workers that are there go on; the one that replaces a lost one comes from a new server."""
+    """Those that replace its workers come from a new one."""
     train, (*workers, server) = started(tmp_path, data)
     os.kill(server, signal.SIGKILL)
     for pid in workers:

@@ -25,6 +25,8 @@ _rmsprop_step = _unwrapped(torch.optim.RMSprop.step)
 
 
 class Adam(torch.optim.Adam):
+    """torch's Adam, which does not load the compiler."""
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         _add_param_group(self, param_group)
 
@@ -34,6 +36,8 @@ class Adam(torch.optim.Adam):
 
 
 class RMSprop(torch.optim.RMSprop):
+    """torch's RMSprop, which does not load the compiler."""
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         _add_param_group(self, param_group)
 

@@ -18,6 +18,7 @@ from remuda.data import NAMED, Dataset, load_dataset
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
+from remuda.gan.parcels import Parcel
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import LIVE_REAL_IMAGES, AnyExtractor, Say, Scorer, reference_indices
 from remuda.runs.ensemble import Labels
@@ -95,6 +96,14 @@ class Run:
     def cell(self, index: int) -> Cell:
         """A new cell of this run."""
         return self.method.cell(index, self.dataset, self.views[index], self.scorer)
+
+    def restored(self, parcel: Parcel) -> Cell:
+        """The cell that made this parcel, as it was then."""
+        # Without a scorer at first: what it would score is replaced at once.
+        cell = self.method.cell(parcel.cell, self.dataset, self.views[parcel.cell], None)
+        cell.scorer = self.scorer
+        cell.restore(parcel)
+        return cell
 
     def probe(self, index: int) -> Cell:
         """A cell of this run to look at parcels with; needs none of the run's devices."""

@@ -93,7 +93,7 @@ def fill(
 ) -> nn.Module:
     """Give a network built on the meta device memory, and every tensor of it a value."""
     # Not `to_empty`: for tensors on the meta device it imports a library of algebra, half a second.
-    network._apply(
+    network._apply(  # type: ignore[no-untyped-call]
         lambda meta: torch.empty_strided(
             meta.shape, meta.stride(), dtype=meta.dtype, device=rng.device
         )

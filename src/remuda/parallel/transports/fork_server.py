@@ -39,6 +39,8 @@ MODULES = (
     "importlib.resources.readers",
 )
 _REPLY_SECONDS = 60.0  # the first one comes after torch is imported
+_STOP_SECONDS = 1.0
+_REAP_SECONDS = 1.0
 _ATTEMPTS = 2
 _THREADED = b"threaded"
 
@@ -50,9 +52,10 @@ class NoForkError(Exception):
 class Forked:
     """A worker that the server forked, as the master sees it."""
 
-    def __init__(self, pid: int, descriptor: int | None) -> None:
+    def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
-        self._descriptor = descriptor  # of the process itself: its number may come again, this not
+        # Of the process itself: its number may come again, this not.
+        self._descriptor: int | None = descriptor
 
     def kill(self) -> None:
         if self._descriptor is not None:
@@ -85,6 +88,7 @@ class ForkServer:
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str] = ()) -> None:
         self.environment = dict(environment)
         self.owner = os.getpid()
+        self._idle = False  # whether it has imported everything, and waits
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_REPLY_SECONDS)
         with theirs:
@@ -118,6 +122,7 @@ class ForkServer:
 
     def fork(self, pipe: Connection[Any, Any]) -> Forked:
         """A new worker that holds this end of a pipe, from which it reads what to do."""
+        self._idle = False
         try:
             socket.send_fds(self._socket, [b"fork"], [pipe.fileno()])
             reply, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
@@ -128,14 +133,19 @@ class ForkServer:
             raise NoForkError
         if not reply:
             raise EOFError
-        return Forked(int(reply), descriptors[0] if descriptors else None)
+        self._idle = True
+        return Forked(int(reply), descriptors[0])
 
     def stop(self) -> None:
         """End the server; its workers go on."""
         self._socket.close()
-        if self.owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
+        if self.owner != os.getpid():
+            return
+        if self._idle:  # it ends by itself, at once
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+        self._process.kill()
+        self._process.wait()
 
 
 _lock = threading.Lock()
@@ -225,21 +235,25 @@ def serve(descriptor: int, modules: Sequence[str]) -> None:
     """What the server runs, until its master is gone."""
     ignore_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here waits for workers that ended
     _name_process("remuda-server")
     for module in modules:
         with contextlib.suppress(ImportError):  # a worker that needs it says so
             importlib.import_module(module)
     gc.freeze()  # else every worker's first collection would copy all that the server has
     with socket.socket(fileno=descriptor) as master:
+        poll = select.poll()
+        poll.register(master, select.POLLIN)
         while True:
+            while not poll.poll(1e3 * _REAP_SECONDS):
+                _reap()
             try:
                 request, descriptors, _, _ = socket.recv_fds(master, 64, 1)
             except OSError:
-                return
+                request = b""
             if not request:
+                _reap()  # so that their CPU time counts as the command's
                 return
-            if len(os.listdir("/proc/self/task")) > 1:
+            if len(list(Path("/proc/self/task").iterdir())) > 1:
                 master.send(_THREADED)
             elif (pid := os.fork()) == 0:
                 master.close()
@@ -250,21 +264,24 @@ def serve(descriptor: int, modules: Sequence[str]) -> None:
                 os.close(one)
 
 
+def _reap() -> None:
+    """Wait for the workers that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _tell(master: socket.socket, pid: int) -> None:
-    """Tell the master of a new worker; without a descriptor if it has already ended."""
-    found: list[int] = []
-    with contextlib.suppress(ProcessLookupError):
-        found.append(os.pidfd_open(pid))
+    """Tell the master of a new worker. Nobody has waited for it, so the number is still its own."""
+    descriptor = os.pidfd_open(pid)
     with contextlib.suppress(OSError):  # the master is gone, as the next request will tell
-        socket.send_fds(master, [str(pid).encode()], found)
-    for descriptor in found:
-        os.close(descriptor)
+        socket.send_fds(master, [str(pid).encode()], [descriptor])
+    os.close(descriptor)
 
 
 def _become_worker(descriptor: int) -> None:
     """What a fork does: it reads what to do, does it, and never returns to the server's loop."""
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         pipe: Connection[Any, Any] = Connection(descriptor)
         about, work = pickle.loads(pipe.recv_bytes())
         _name_process(about["name"])

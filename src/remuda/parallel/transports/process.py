@@ -1,9 +1,9 @@
 """Workers as processes of this machine: pipes for control, shared memory for parcels and data.
 
 No port is opened. Each worker has a pipe to the master; it is a fork of a server that has imported
-torch (`fork_server.py`), or where that cannot be, a spawned child. Parcels lie in a folder in shared
-memory. The folder belongs to the master, which removes it when the run ends; what a
-killed master left is removed by its workers, or by the next run on this machine.
+torch (`fork_server.py`), or where that cannot be, a spawned child. Parcels lie in a folder in
+shared memory. The folder belongs to the master, which removes it when the run ends; what a killed
+master left is removed by its workers, or by the next run on this machine.
 """
 
 from __future__ import annotations
