@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from remuda.parallel.transports.fork_server import ForkServer
 from tests import jobs
 
 # Before torch is loaded. Tests run side by side, a process per core: with several threads each they
@@ -24,7 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     quick = "not slow" in config.option.markexpr
     settings.load_profile("quick" if quick else "all")
     if quick:
-        for owner, name in ((BaseProcess, "start"), (jobs.Job, "__init__")):
+        starts = ((BaseProcess, "start"), (ForkServer, "__init__"), (jobs.Job, "__init__"))
+        for owner, name in starts:
             setattr(owner, name, _skip)
 
 

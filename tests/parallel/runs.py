@@ -49,7 +49,7 @@ def check_equal(run: Path, undisturbed: Path) -> None:
 def check_nothing_is_left() -> None:
     """No shared memory and no process of a run that this process carried."""
     assert not list(Path("/dev/shm").glob(f"remuda-{os.getpid()}-*"))
-    assert not [pid for pid in children(os.getpid()) if "spawn_main" in command_line(pid)]
+    assert not worker_processes(os.getpid())
 
 
 def children(pid: int) -> list[int]:
@@ -57,11 +57,25 @@ def children(pid: int) -> list[int]:
     return [int(child) for path in found for child in path.read_text().split()]
 
 
-def command_line(pid: int) -> str:
+def process_name(pid: int) -> str:
+    """As lists of processes show it; empty where there is no such process any more."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+    return "" if state == "Z" else name
+
+
+def servers(pid: int) -> list[int]:
+    """The processes that fork the workers of this master: at most one."""
+    return [child for child in children(pid) if process_name(child) == "remuda-server"]
+
+
+def worker_processes(pid: int) -> list[int]:
+    """The workers of this master that its server has forked."""
+    forked = [child for server in servers(pid) for child in children(server)]
+    return [child for child in forked if process_name(child).startswith("remuda-worker")]
 
 
 class Remembering(Observer):

@@ -22,12 +22,13 @@ from tests.parallel.runs import (
     Remembering,
     check_equal,
     check_nothing_is_left,
-    children,
-    command_line,
     in_order,
+    process_name,
+    servers,
     settings,
     settings_of,
     words,
+    worker_processes,
 )
 from tests.tiny_runs import Command, last_weights, tree
 
@@ -67,19 +68,19 @@ def test_workers_that_are_killed_at_bad_moments_hang_or_talk_nonsense_change_not
 
 
 def started(folder: Path, data: Path, *more: str) -> tuple[Command, list[int]]:
-    """A command in its third round, and its workers."""
+    """A command in its third round, and its processes: two workers and what forked them."""
     given = words(data, folder / "run", *LONG, *more)
     train = Command(folder, "train", *given, "--engine", "process", "--workers", "2", "--plain")
     train.wait_for(f"round    2/{LONG_ROUNDS}")
     assert train.pid is not None
-    workers = [pid for pid in children(train.pid) if "spawn_main" in command_line(pid)]
+    workers = worker_processes(train.pid)
     assert len(workers) == 2
-    return train, workers
+    return train, [*workers, *servers(train.pid)]
 
 
-def check_all_is_gone(train: Command, workers: list[int]) -> None:
+def check_all_is_gone(train: Command, processes: list[int]) -> None:
     deadline = time.monotonic() + 20
-    while any("spawn_main" in command_line(pid) for pid in workers):
+    while any(process_name(pid).startswith("remuda") for pid in processes):
         assert time.monotonic() < deadline, "orphans"
         time.sleep(0.05)
     assert not list(Path("/dev/shm").glob(f"remuda-{train.pid}-*"))
@@ -88,10 +89,10 @@ def check_all_is_gone(train: Command, workers: list[int]) -> None:
 def test_a_killed_master_takes_its_workers_along_and_the_run_resumes(
     tmp_path: Path, data: Path, long_undisturbed: Path
 ) -> None:
-    train, workers = started(tmp_path, data)
+    train, processes = started(tmp_path, data)
     train.send(signal.SIGKILL)
     assert train.wait() == -signal.SIGKILL
-    check_all_is_gone(train, workers)
+    check_all_is_gone(train, processes)
     assert training.resume(tmp_path / "run") is not None
     assert tree(tmp_path / "run") == tree(long_undisturbed)
     assert in_order(tmp_path / "run") == in_order(long_undisturbed)
@@ -102,13 +103,39 @@ def test_a_signal_to_the_whole_job_loses_no_complete_round(
 ) -> None:
     """As schedulers send it, to master and workers at once, when no checkpoint was due."""
     run = tmp_path / "run"
-    train, workers = started(tmp_path, data, f"run.checkpoint_every={LONG_ROUNDS}")
-    for pid in (*workers, train.pid):
+    train, processes = started(tmp_path, data, f"run.checkpoint_every={LONG_ROUNDS}")
+    for pid in (*processes, train.pid):
         assert pid is not None
         os.kill(pid, signal.SIGTERM)
     assert train.wait() == 128 + signal.SIGTERM
-    check_all_is_gone(train, workers)
+    check_all_is_gone(train, processes)
     (checkpoint,) = RunFolder(run).checkpoints()
     assert f"{checkpoint.round} of {LONG_ROUNDS} rounds are complete and saved" in train.said
     assert training.resume(run) is not None
     assert last_weights(run) == last_weights(long_undisturbed)
+
+
+def test_the_run_survives_the_death_of_what_forks_its_workers(
+    tmp_path: Path, data: Path, long_undisturbed: Path
+) -> None:
+    """Those that replace its workers come from a new one."""
+    train, (*workers, server) = started(tmp_path, data)
+    os.kill(server, signal.SIGKILL)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    assert train.wait() == 0, train.said
+    check_all_is_gone(train, [*workers, server])
+    lost = [event for event in RunFolder(tmp_path / "run").events() if event["event"] == "lost"]
+    assert len(lost) == 2
+    assert tree(tmp_path / "run") == tree(long_undisturbed)
+
+
+def test_workers_go_on_when_what_forked_them_dies(
+    tmp_path: Path, data: Path, long_undisturbed: Path
+) -> None:
+    train, (*_, server) = started(tmp_path, data)
+    os.kill(server, signal.SIGKILL)
+    assert train.wait() == 0, train.said
+    events = RunFolder(tmp_path / "run").events()
+    assert not [event for event in events if event["event"] == "lost"]
+    assert tree(tmp_path / "run") == tree(long_undisturbed)

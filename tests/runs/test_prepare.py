@@ -11,6 +11,7 @@ import torch
 from remuda.config import Config, load_config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
+from remuda.metrics import Scorer
 from remuda.runs.prepare import Run, changed_settings
 
 SMALL: dict[str, Any] = {
@@ -104,3 +105,22 @@ def test_a_run_keeps_no_lists_of_what_all_cells_see() -> None:
     assert [view.tolist() for view in run.views] == [run.view(cell).tolist() for cell in range(4)]
     assert run.view(0) is not run.view(0)
     assert torch.equal(run.cell(2).view, run.view(2))
+
+
+def test_a_cell_that_goes_on_is_what_it_was_and_not_scored_again(
+    sorted_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scoring its first weights, which are replaced at once, was most of what a restart took."""
+    run = Run.prepare(config(), sorted_digits, real_samples=100)
+    cell = run.cell(1)
+    cell.round, scored = 3, cell.assessment
+    monkeypatch.setattr(Scorer, "assess", lambda *_: pytest.fail("scored"))
+    again = run.restored(cell.parcel())
+    assert (again.index, again.round, again.scorer) == (1, 3, run.scorer)
+    assert scored is not None
+    assert again.assessment is not None
+    assert again.assessment.score == scored.score
+    for (_, one), (_, other) in zip(cell.gan.roles, again.gan.roles, strict=True):
+        assert all(
+            torch.equal(value, one.tensors()[name]) for name, value in other.tensors().items()
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -20,13 +20,16 @@ from remuda.cli.options import (
     quoted,
     whole_number,
 )
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
     from remuda.cli.view import View
     from remuda.runs.outcome import Result
 
 app = typer.Typer()
+
+# By the program that a worker is a fork of; the script `remuda` imports no more.
+_IMPORTED = ("remuda.cli",)
 
 EngineName = Annotated[
     str,
@@ -83,6 +86,8 @@ def train(
     continues the run, and the weights come out as if it had never stopped. SIGUSR1 does the same
     with exit code 75, which tells a batch system to start the run again.
     """
+    from remuda.parallel.engines import choose_engine
+
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
@@ -101,12 +106,13 @@ def train(
             mpiexec=mpiexec,
             restarts=restarts,
         )
+    carrier = choose_engine(engine, count, session)
+    carrier.start_early(config, _IMPORTED)
     # A launcher's pipe may look like a terminal, but a table cannot be redrawn through it.
     with _showing_progress(plain or session is not None) as view:
         from remuda.parallel import training
-        from remuda.parallel.engines import choose_engine
 
-        result = training.train(config, view, engine=choose_engine(engine, count, session))
+        result = training.train(config, view, engine=carrier)
     _print_result(result)
 
 
@@ -124,6 +130,9 @@ def resume(
 
     The result is the same as without the interruption, on any engine and number of workers.
     """
+    from remuda.config import load_config
+    from remuda.parallel.engines import choose_engine
+
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     if engine == "mpi" and session is None:
@@ -141,11 +150,13 @@ def resume(
                 mpiexec=mpiexec,
                 restarts=restarts,
             )
+    carrier = choose_engine(engine, count, session)
+    with suppress(RemudaError):  # whoever opens the run says what is wrong
+        carrier.start_early(load_config(str(run / "config.yaml")), _IMPORTED)
     with _showing_progress(plain or session is not None) as view:
         from remuda.parallel import training
-        from remuda.parallel.engines import choose_engine
 
-        result = training.resume(run, view, data_dir, engine=choose_engine(engine, count, session))
+        result = training.resume(run, view, data_dir, engine=carrier)
     if result is None:
         print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:

@@ -61,7 +61,7 @@ class Optimiser(ABC):
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Become what `state` told; ValueError for what is not the state of these parameters."""
-        self._steps.zero_()
+        self._steps = torch.zeros_like(self._steps)  # what it held may be part of `state`
         self._moments = {}
         if not state:
             return

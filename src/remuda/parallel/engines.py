@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from remuda.config import Config, suggest
 from remuda.errors import ConfigError
 from remuda.parallel.launch import usable_cores
 from remuda.parallel.protocol import Timeouts
+from remuda.parallel.transports.fork_server import can_fork, start_server
 
 if TYPE_CHECKING:
     from remuda.parallel.transports.base import MasterComm
@@ -50,14 +52,27 @@ class Engine:
 
             Devices.of(config.devices)
 
+    def start_early(self, config: Config, modules: Sequence[str] = ()) -> None:
+        """Before this process imports torch: what forks workers imports it at the same time.
+
+        `modules` are what the main program has imported by now, so that no worker needs to.
+        """
+        if self._chosen(config).name == "process" and can_fork():
+            with contextlib.suppress(OSError):  # workers will be told why
+                start_server(config.threads, modules)
+
     def start(self, run: Run, folder: RunFolder) -> MasterComm:
         """Start the workers; the caller closes what it gets."""
         # Only now, for data may make more cells than the settings alone say.
-        count = self.workers or default_workers(run.config)
-        name = self.name
+        chosen = self._chosen(run.config)
+        return ENGINES[chosen.name](chosen, run, folder)
+
+    def _chosen(self, config: Config) -> Engine:
+        """With `auto` and the number of workers decided."""
+        count, name = self.workers or default_workers(config), self.name
         if name == "auto":
             name = "process" if count > 1 else "local"
-        return ENGINES[name](replace(self, workers=count), run, folder)
+        return replace(self, name=name, workers=count)
 
 
 def _start_local(engine: Engine, run: Run, folder: RunFolder) -> MasterComm:

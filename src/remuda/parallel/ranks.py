@@ -20,8 +20,9 @@ from remuda.parallel.launch import Launcher
 from remuda.parallel.messages import Configure, Stop
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.shared_memory import join_shared_folder, leave_shared_folder
+from remuda.parallel.signals import ignore_signals
 from remuda.parallel.starting import configure, prepare_shared, work
-from remuda.parallel.transports.base import MasterComm, MasterGoneError, ignore_signals
+from remuda.parallel.transports.base import MasterComm, MasterGoneError
 from remuda.parallel.transports.mpi import MpiMaster, MpiWorker
 from remuda.parallel.transports.mpi_thread import MpiError, Session, leave_as_lost
 from remuda.runs.prepare import Run

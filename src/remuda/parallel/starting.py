@@ -78,10 +78,8 @@ def start_processes(run: Run, folder: RunFolder, timeouts: Timeouts, workers: in
             ) from None
         raise
     run.dataset = open_shared_dataset(shared)  # the master's own copy can go
-    # Read when a child's torch loads, so it must be set before.
-    os.environ["OMP_NUM_THREADS"] = str(run.config.threads)
     configured = configure(run, folder, str(shared), timeouts)
-    return ProcessMaster(work_in_process, (configured,), shared, workers)
+    return ProcessMaster(work_in_process, (configured,), shared, workers, run.config.threads)
 
 
 def work_in_process(comm: WorkerComm, configured: Configure) -> None:

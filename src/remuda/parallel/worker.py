@@ -217,11 +217,12 @@ class _Task(threading.Thread):
 
     def _cell(self, index: int) -> Cell:
         run = self._run
-        cell = run.cell(index)
         if self._start_round > 0:
-            cell.restore(self._folder.load_cells(self._start_round, [index])[index])
+            cell = run.restored(self._folder.load_cells(self._start_round, [index])[index])
         elif run.config.init_from:
-            cell.restore(self._folder.load_initial(index))
+            cell = run.restored(self._folder.load_initial(index))
+        else:
+            cell = run.cell(index)
         cell.tick = lambda batch, batches: self._tick(index, batch, batches)
         return cell
 

@@ -19,6 +19,7 @@ from remuda.data.places import cache_dir
 from remuda.errors import ConfigError, StoreError
 from remuda.files import VERSION
 from remuda.gan.cell import Cell
+from remuda.gan.parcels import Parcel
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
     LIVE_REAL_IMAGES,
@@ -123,6 +124,14 @@ class Run:
     def cell(self, index: int) -> Cell:
         """A new cell of this run."""
         return self.method.cell(index, self.dataset, self.view(index), self.scorer)
+
+    def restored(self, parcel: Parcel) -> Cell:
+        """The cell that made this parcel, as it was then."""
+        # Without a scorer at first: what it would score is replaced at once.
+        cell = self.method.cell(parcel.cell, self.dataset, self.view(parcel.cell), None)
+        cell.scorer = self.scorer
+        cell.restore(parcel)
+        return cell
 
     def probe(self, index: int) -> Cell:
         """A cell of this run to look at parcels with; needs none of the run's devices."""

@@ -7,7 +7,6 @@ and workers), *exchange* (parcels between the cells of active workers, see `exch
 
 from __future__ import annotations
 
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -64,12 +63,6 @@ class MasterComm(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all workers and leave nothing behind."""
-
-
-def ignore_signals() -> None:
-    """Signals to a terminal or a job reach workers too, but only the master acts on them."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
 
 
 class WorkerComm(ABC):

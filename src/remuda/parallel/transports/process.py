@@ -1,8 +1,9 @@
 """Workers as processes of this machine: pipes for control, shared memory for parcels and data.
 
-No port is opened. Each worker is a spawned child with a pipe to the master; parcels lie in a folder
-in shared memory. The folder belongs to the master, which removes it when the run ends; what a
-killed master left is removed by its workers, or by the next run on this machine.
+No port is opened. Each worker has a pipe to the master; it is a fork of a server that has imported
+torch (`fork_server.py`), or where that cannot be, a spawned child. Parcels lie in a folder in
+shared memory. The folder belongs to the master, which removes it when the run ends; what a killed
+master left is removed by its workers, or by the next run on this machine.
 """
 
 from __future__ import annotations
@@ -16,33 +17,52 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from remuda.gan.parcels import Parcel, Part
 from remuda.parallel.exchange import FolderExchange
 from remuda.parallel.messages import LARGEST, Message, MessageError, Stop, decode
 from remuda.parallel.shared_memory import remove_if_stale, remove_shared_folder
-from remuda.parallel.transports.base import MasterComm, MasterGoneError, WorkerComm, ignore_signals
+from remuda.parallel.signals import ignore_signals
+from remuda.parallel.transports.base import MasterComm, MasterGoneError, WorkerComm
+from remuda.parallel.transports.fork_server import NoForkError, can_fork, fork_worker
 
 _STOP_SECONDS = 10.0
 _CLEAR_SECONDS = 2.0
 
 
+class _Process(Protocol):
+    """A worker process, forked or spawned."""
+
+    def is_alive(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def join(self, timeout: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ProcessMaster(MasterComm):
-    """Spawns the workers, and ends them."""
+    """Starts the workers, and ends them."""
 
     def __init__(
-        self, target: Callable[..., None], arguments: Sequence[Any], folder: Path, workers: int
+        self,
+        target: Callable[..., None],
+        arguments: Sequence[Any],
+        folder: Path,
+        workers: int,
+        threads: int = 1,
     ) -> None:
         self._target = target
         self._arguments = tuple(arguments)
         self._folder = folder
         self._exchange = FolderExchange(folder)
-        self._context = multiprocessing.get_context("spawn")
+        self._threads = threads
+        self._forks = can_fork()
         self._pipes: dict[int, Connection[Any, Any]] = {}
-        self._processes: dict[int, BaseProcess] = {}
+        self._processes: dict[int, _Process] = {}
         self._sending = threading.Lock()
         self._count = 0
         try:
@@ -58,17 +78,33 @@ class ProcessMaster(MasterComm):
     def replace(self) -> int | None:
         self._count += 1
         number = self._count
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_child,
-            args=(self._target, self._arguments, theirs, self._folder, os.getpid()),
-            name=f"remuda-worker-{number}",
-            daemon=True,
-        )
-        process.start()
-        theirs.close()
+        ours, theirs = multiprocessing.Pipe()
+        try:
+            process = self._start(f"remuda-worker-{number}", ours, theirs)
+        except BaseException:
+            ours.close()  # which ends the worker, if there is one
+            raise
+        finally:
+            theirs.close()
         self._pipes[number], self._processes[number] = ours, process
         return number
+
+    def _start(
+        self, name: str, ours: Connection[Any, Any], theirs: Connection[Any, Any]
+    ) -> _Process:
+        arguments = (self._target, self._arguments, self._folder)
+        if self._forks:
+            try:
+                return fork_worker(self._threads, theirs, ours, _child, arguments, name)
+            except NoForkError:
+                self._forks = False
+        # Read when a child's torch loads, so it must be set before.
+        os.environ["OMP_NUM_THREADS"] = str(self._threads)
+        process = multiprocessing.get_context("spawn").Process(
+            target=_child, args=(theirs, *arguments), name=name, daemon=True
+        )
+        process.start()
+        return process
 
     def send(self, worker: int, message: Message) -> None:
         pipe = self._pipes.get(worker)
@@ -105,6 +141,8 @@ class ProcessMaster(MasterComm):
         process, pipe = self._processes.pop(worker), self._pipes.pop(worker)
         process.kill()  # also ends a worker that is stopped
         process.join(_STOP_SECONDS)
+        with contextlib.suppress(ValueError):  # it has not ended: the system is slow to
+            process.close()
         with self._sending:
             pipe.close()
 
@@ -127,13 +165,12 @@ class ProcessMaster(MasterComm):
 
 
 def _child(
+    pipe: Connection[Any, Any],
     target: Callable[..., None],
     arguments: tuple[Any, ...],
-    pipe: Connection[Any, Any],
     folder: Path,
-    parent: int,
 ) -> None:
-    """What a spawned worker runs.
+    """What a worker process runs.
 
     Signals to the terminal or the job reach workers too, but the master decides what they mean:
     workers ignore them, and leave when the master's pipe closes.
@@ -144,9 +181,9 @@ def _child(
         target(comm, *arguments)
     except BaseException:
         code = 1
-        if os.getppid() == parent:
+        if not comm.is_abandoned():
             traceback.print_exc()
-    if comm.master_gone or os.getppid() != parent:
+    if comm.master_gone or comm.is_abandoned():
         _clear_after_master(folder)
     # Not sys.exit: a trainer thread in the middle of a long step must not keep an orphan alive.
     sys.stderr.flush()
@@ -172,6 +209,13 @@ class ProcessWorker(WorkerComm):
 
     @property
     def master_gone(self) -> bool:
+        return self._master_gone
+
+    def is_abandoned(self) -> bool:
+        """Whether the master is gone, for a worker that has no use for what else it said."""
+        with contextlib.suppress(MasterGoneError, MessageError):
+            while self.receive(0) is not None:
+                pass
         return self._master_gone
 
     def send(self, message: Message) -> None:
