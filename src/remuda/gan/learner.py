@@ -113,7 +113,8 @@ class Learner:
         parameters = group["params"]
         gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+            # Fused Adam walks through raw memory, and a convolution's gradient is channels-last.
+            parameter.grad = gradient.contiguous()
         if self.settings.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
         self.optimizer.step()
