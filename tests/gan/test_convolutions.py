@@ -1,4 +1,4 @@
-"""Convolutions in channels-last: the functions of torch's own layers, and sound wherever they go."""
+"""Convolutions in channels-last: the functions of torch's own layers, sound wherever they go."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def stream(seed: int = 0) -> torch.Generator:
 
 def is_channels_last(x: Tensor) -> bool:
     """By its strides, which alone tell torch how a single channel is meant."""
-    count, channels, height, width = x.shape
+    _, channels, height, width = x.shape
     return x.stride() == (channels * height * width, 1, channels * width, channels)
 
 

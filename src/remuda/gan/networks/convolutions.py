@@ -64,12 +64,12 @@ class _Flat(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.shape = x.shape[1:]
+        ctx.shape = x.shape
         return x.flatten(1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return channels_last(gradient.unflatten(1, ctx.shape))
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return channels_last(gradient.reshape(ctx.shape))
 
 
 class Conv(nn.Conv2d):
@@ -128,7 +128,8 @@ class DoublingToImage(Doubling):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         # A transposed convolution reads its kernel backwards, block by block.
-        by_block = _six(self.weight).unflatten(3, (3, _BLOCK)).unflatten(2, (3, _BLOCK))
+        before, after = self.weight.shape[:2]
+        by_block = _six(self.weight).reshape(before, after, 3, _BLOCK, 3, _BLOCK)
         kernel = by_block.permute(1, 3, 5, 0, 2, 4).flip(4, 5).flatten(0, 2)
         return _from_blocks(conv2d(channels_last(x), kernel, _of_blocks(self.bias), padding=1))
 
