@@ -17,7 +17,7 @@ from torch.nn.functional import conv2d, interpolate
 
 from remuda.config import load_config
 from remuda.data import load_dataset
-from remuda.gan.networks.layers import EnlargingConv
+from remuda.gan.networks.convolutions import EnlargingConv
 from remuda.methods import build_method
 
 

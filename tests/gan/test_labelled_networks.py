@@ -26,7 +26,8 @@ from remuda.gan.networks import (
     set_stream,
 )
 from remuda.gan.networks.conditional import ProjectionDiscriminator
-from remuda.gan.networks.layers import EnlargingConv, SelfAttention, StreamDropout
+from remuda.gan.networks.convolutions import EnlargingConv
+from remuda.gan.networks.layers import SelfAttention, StreamDropout
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
 SMALL: dict[str, NetworkSettings] = {

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
 from remuda.gan.networks import build_discriminator, build_generator
+from remuda.gan.networks.convolutions import Conv, FromImage
 from remuda.gan.parcels import decode_parcel
 from remuda.gan.penalties import PENALTIES
 from tests.tiny import DCGAN, gan_tensors, one_thread, same, tiny_cell, tiny_config, tiny_dataset
@@ -94,9 +95,9 @@ def test_a_convolutional_discriminator_has_it_where_batch_norm_was() -> None:
     network = moved(build_discriminator(settings({**DCGAN, "width": 3}), SHAPE, stream()))
     w = network.state_dict()
     assert [type(layer) for layer in network.children()][:5] == [
-        nn.Conv2d,
+        FromImage,
         nn.LeakyReLU,
-        nn.Conv2d,
+        Conv,
         nn.GroupNorm,
         nn.LeakyReLU,
     ]

@@ -382,8 +382,8 @@ def test_a_hybrid_of_dcgan_and_gran_swaps_discriminators() -> None:
 @pytest.mark.parametrize(
     ("swap", "other", "says"),
     [
-        ("discriminators", {**DCGAN, "width": 3}, r"layer 0 is Conv2d\(1, 2.*Conv2d\(1, 3"),
-        ("discriminators", {**GRAN, "discriminator_width": 4}, "layer 0 is Conv2d"),
+        ("discriminators", {**DCGAN, "width": 3}, r"layer 0 is FromImage\(1, 2.*FromImage\(1, 3"),
+        ("discriminators", {**GRAN, "discriminator_width": 4}, "layer 0 is FromImage"),
         ("discriminators", {**DCGAN, "spectral_norm": True}, "spectral_norm is False .* True"),
         ("discriminators", {**DCGAN, "minibatch_stddev": 3}, r"MinibatchDeviation\(group=3\)"),
         ("discriminators", MLP, r"\(dcgan\) and members\[1\] \(mlp\)"),

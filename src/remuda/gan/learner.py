@@ -103,7 +103,8 @@ class Learner:
         """One step, given the gradients of a loss by all parameters, in their order."""
         parameters = self.optimiser.parameters
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+            # Fused Adam walks through raw memory, and a convolution's gradient is channels-last.
+            parameter.grad = gradient.contiguous()
         if self.settings.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
         self.optimiser.step(gradients, self.learning_rate * self.pace)

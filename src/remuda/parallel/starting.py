@@ -11,6 +11,7 @@ import torch
 from remuda.config import Config
 from remuda.data import open_shared_dataset, share_dataset
 from remuda.errors import DataError, StoreError
+from remuda.parallel.allocation import keep_memory
 from remuda.parallel.messages import Configure
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.shared_memory import make_shared_folder, remove_shared_folder
@@ -38,6 +39,7 @@ def configure(run: Run, folder: RunFolder, data: str, timeouts: Timeouts) -> Con
 
 def work(comm: WorkerComm, configured: Configure, prepare: Callable[[Config], Run]) -> None:
     """A worker from its first step to its last, on every engine."""
+    keep_memory()
     run = prepare(Config.model_validate_json(configured.config))
     Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
 

@@ -13,13 +13,9 @@ from torch import nn
 from remuda.config.networks import ClassDcganSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.conditional import discriminator_of, generator_of
+from remuda.gan.networks.convolutions import Conv, EnlargingConv, ToFeatures, ToImage, ToPlaces
 from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
-from remuda.gan.networks.layers import (
-    EnlargingConv,
-    MinibatchDeviation,
-    SelfAttention,
-    StreamDropout,
-)
+from remuda.gan.networks.layers import MinibatchDeviation, SelfAttention, StreamDropout
 
 
 def _check_shape(_: ClassDcganSettings, shape: Shape) -> None:
@@ -38,7 +34,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     body = nn.Sequential(
         nn.Linear(settings.latent + settings.num_classes, wide * start * start),
         first,
-        nn.Unflatten(1, (wide, start, start)),
+        ToPlaces(wide, start),
         nn.BatchNorm2d(wide),  # the one whose epsilon the tables have right
         EnlargingConv(wide, wide),
         nn.BatchNorm2d(wide, eps=settings.epsilon),
@@ -47,7 +43,7 @@ def _generator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
         EnlargingConv(wide, narrow),
         nn.BatchNorm2d(narrow, eps=settings.epsilon),
         leaky(),
-        nn.Conv2d(narrow, shape[0], 3, padding=1),
+        ToImage(narrow, shape[0]),
         nn.Tanh(),
     )
     return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
@@ -58,7 +54,7 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     side = shape[1]
     widths = [max(1, settings.width >> halved) for halved in (3, 2, 1, 0)]
     for number, (before, after) in enumerate(pairwise((shape[0], *widths))):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), leaky()]
+        layers += [Conv(before, after, 3, stride=2, padding=1), leaky()]
         layers.append(StreamDropout(settings.dropout))
         if number > 0 and settings.discriminator_has_batch_norm:
             layers.append(nn.BatchNorm2d(after, eps=settings.epsilon))
@@ -71,7 +67,7 @@ def _discriminator(settings: ClassDcganSettings, shape: Shape) -> nn.Module:
     if settings.minibatch_stddev:
         layers.append(MinibatchDeviation(settings.minibatch_stddev))
         channels += 1
-    body = nn.Sequential(*layers, nn.Flatten())
+    body = nn.Sequential(*layers, ToFeatures())
     features = channels * side * side
     return discriminator_of(body, features, settings.condition, settings.num_classes)
 

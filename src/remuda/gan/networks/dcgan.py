@@ -9,6 +9,14 @@ from torch import nn
 from remuda.config.networks import ConvolutionalSettings, DcganSettings
 from remuda.errors import ConfigError
 from remuda.gan.networks.conditional import discriminator_of, generator_of
+from remuda.gan.networks.convolutions import (
+    Conv,
+    Doubling,
+    DoublingToImage,
+    FromImage,
+    ToFeatures,
+    ToPlaces,
+)
 from remuda.gan.networks.family import Family, Shape, layer_norm, leaky, normal_weights
 from remuda.gan.networks.layers import MinibatchDeviation
 
@@ -32,13 +40,13 @@ def _generator(settings: DcganSettings, shape: Shape) -> nn.Module:
     # No bias before a batch norm, which would subtract it again.
     layers: list[nn.Module] = [
         nn.Linear(settings.latent + settings.num_classes, widths[0] * start * start, bias=False),
-        nn.Unflatten(1, (widths[0], start, start)),
+        ToPlaces(widths[0], start),
     ]
     for before, after in pairwise(widths):
         layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True)]
-        layers.append(doubling(before, after, bias=False))
+        layers.append(Doubling(before, after, bias=False))
     layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
-    body = nn.Sequential(*layers, doubling(widths[-1], channels, bias=True), nn.Tanh())
+    body = nn.Sequential(*layers, DoublingToImage(widths[-1], channels, bias=True), nn.Tanh())
     return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
 
 
@@ -52,7 +60,7 @@ def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> 
     # Spectral norm replaces batch norm, as in Miyato et al. (2018): batch norm divides by the
     # batch's own deviation, so with it the bound on the weights would bound nothing.
     batch_norm = settings.discriminator_has_batch_norm
-    layers: list[nn.Module] = [halving(channels, widths[0], bias=True), leaky()]
+    layers: list[nn.Module] = [FromImage(channels, widths[0], bias=True), leaky()]
     for before, after in pairwise(widths):
         layers.append(halving(before, after, bias=not batch_norm))
         if batch_norm:
@@ -67,8 +75,8 @@ def discriminator(settings: ConvolutionalSettings, width: int, shape: Shape) -> 
         last += 1
     features = last * start * start
     if not settings.num_classes:
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 1), nn.Flatten(0))
-    body = nn.Sequential(*layers, nn.Flatten())
+        return nn.Sequential(*layers, ToFeatures(), nn.Linear(features, 1), nn.Flatten(0))
+    body = nn.Sequential(*layers, ToFeatures())
     return discriminator_of(body, features, settings.condition, settings.num_classes)
 
 
@@ -77,13 +85,9 @@ def stages(size: int) -> int:
     return max(size.bit_length() - 3, 0)
 
 
-def doubling(before: int, after: int, *, bias: bool) -> nn.Module:
-    """Radford's 5×5 kernel, padded so that a side exactly doubles."""
-    return nn.ConvTranspose2d(before, after, 5, stride=2, padding=2, output_padding=1, bias=bias)
-
-
 def halving(before: int, after: int, *, bias: bool) -> nn.Module:
-    return nn.Conv2d(before, after, 5, stride=2, padding=2, bias=bias)
+    """Radford's 5×5 kernel, padded so that a side exactly halves."""
+    return Conv(before, after, 5, stride=2, padding=2, bias=bias)
 
 
 DCGAN = Family[DcganSettings](

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from remuda.config.networks import GranSettings
 from remuda.gan.networks.conditional import generator_of
-from remuda.gan.networks.dcgan import check_square, discriminator, doubling, halving, stages
+from remuda.gan.networks.convolutions import (
+    Doubling,
+    DoublingToImage,
+    FromImage,
+    ToFeatures,
+    ToPlaces,
+)
+from remuda.gan.networks.dcgan import check_square, discriminator, halving, stages
 from remuda.gan.networks.family import Family, Shape, normal_weights
 
 _CODE = 100  # size of the code of the noise, and of that of a stroke
@@ -41,11 +48,11 @@ class GranGenerator(nn.Module):
             nn.Linear(2 * _CODE, flat, bias=False),
             nn.BatchNorm1d(flat),
             nn.ReLU(inplace=True),
-            nn.Unflatten(1, (widths[0], start, start)),
+            ToPlaces(widths[0], start),
         ]
         for before, after in pairwise(widths):
-            decoder += [doubling(before, after, bias=True), nn.ReLU(inplace=True)]
-        self.decoder = nn.Sequential(*decoder, doubling(widths[-1], channels, bias=True))
+            decoder += [Doubling(before, after, bias=True), nn.ReLU(inplace=True)]
+        self.decoder = nn.Sequential(*decoder, DoublingToImage(widths[-1], channels, bias=True))
         self.encoder = _encoder(channels, widths[::-1], flat) if settings.steps > 1 else None
 
     def forward(self, noise: Tensor) -> Tensor:
@@ -66,12 +73,12 @@ class GranGenerator(nn.Module):
 
 
 def _encoder(channels: int, widths: list[int], flat: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, after in pairwise((channels, *widths[:-1])):
-        layers.append(halving(before, after, bias=False))
-        layers += [nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
-    last = widths[-2] if len(widths) > 1 else channels
-    layers += [halving(last, widths[-1], bias=True), nn.Flatten()]
+    # No bias before a batch norm, and no batch norm after the last convolution.
+    layers: list[nn.Module] = [FromImage(channels, widths[0], bias=len(widths) == 1)]
+    for number, (before, after) in enumerate(pairwise(widths), 2):
+        layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True)]
+        layers.append(halving(before, after, bias=number == len(widths)))
+    layers.append(ToFeatures())
     return nn.Sequential(
         *layers, nn.Linear(flat, _CODE, bias=False), nn.BatchNorm1d(_CODE), nn.Tanh()
     )

@@ -1,14 +1,12 @@
 """Layers that torch does not have.
 
-Dropout from a given stream, the deviation within a batch, batch norm by label, self-attention,
-enlargement.
+Dropout from a given stream, the deviation within a batch, batch norm by label, self-attention.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv_transpose2d, pad
 
 from remuda.gan.networks.family import OwnWeights
 
@@ -116,20 +114,3 @@ class SelfAttention(OwnWeights):
         seen = (value @ attention.transpose(1, 2)).unflatten(2, x.shape[2:])
         found: Tensor = x + self.gamma * self.out(seen)
         return found
-
-
-class EnlargingConv(nn.Conv2d):
-    """Every pixel doubled in height and width, then a 3x3 convolution, in less than half the work.
-
-    Doubled pixels are equal, so each output pixel depends on 2x2 input pixels only: the kernel's
-    weights that fall on the same pixel are added first, and a transposed convolution does the rest.
-    """
-
-    def __init__(self, before: int, after: int) -> None:
-        super().__init__(before, after, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        padded = pad(self.weight, (1, 1, 1, 1))
-        rows = padded[:, :, 1:] + padded[:, :, :-1]
-        kernel = (rows[..., 1:] + rows[..., :-1]).flip(2, 3).transpose(0, 1)
-        return conv_transpose2d(x, kernel, self.bias, stride=2, padding=1)

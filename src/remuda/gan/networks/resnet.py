@@ -7,9 +7,10 @@ from torch.nn.functional import avg_pool2d, interpolate
 
 from remuda.config.networks import ResnetSettings
 from remuda.gan.networks.conditional import discriminator_of, generator_of
+from remuda.gan.networks.convolutions import Conv, EnlargingConv, ToImage, ToPlaces
 from remuda.gan.networks.dcgan import check_square, stages
 from remuda.gan.networks.family import Family, Shape, layer_norm, orthogonal_weights
-from remuda.gan.networks.layers import EnlargingConv, MinibatchDeviation, SelfAttention
+from remuda.gan.networks.layers import MinibatchDeviation, SelfAttention
 
 
 class UpBlock(nn.Module):
@@ -20,7 +21,7 @@ class UpBlock(nn.Module):
         self.norm_1 = nn.BatchNorm2d(width)
         self.conv_1 = EnlargingConv(width, width)
         self.norm_2 = nn.BatchNorm2d(width)
-        self.conv_2 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv_2 = Conv(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv_1(self.norm_1(x).relu())
@@ -37,9 +38,9 @@ class DownBlock(nn.Module):
         self.norm_1 = layer_norm(before) if normed and not first else nn.Identity()
         self.norm_2 = layer_norm(after) if normed else nn.Identity()
         self.first = first  # its input is an image, which must not lose its negative half
-        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
-        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
-        self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+        self.conv_1 = Conv(before, after, 3, padding=1)
+        self.conv_2 = Conv(after, after, 3, padding=1)
+        self.skip = Conv(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv_1(x if self.first else self.norm_1(x).relu())
@@ -60,14 +61,14 @@ def _generator(settings: ResnetSettings, shape: Shape) -> nn.Module:
     start = shape[1] >> count
     layers: list[nn.Module] = [
         nn.Linear(settings.latent + settings.num_classes, width * start * start),
-        nn.Unflatten(1, (width, start, start)),
+        ToPlaces(width, start),
     ]
     for number in range(count):
         layers.append(UpBlock(width))
         if settings.attention and number == max(0, count - 2):
             layers.append(SelfAttention(width))
     layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-    body = nn.Sequential(*layers, nn.Conv2d(width, shape[0], 3, padding=1), nn.Tanh())
+    body = nn.Sequential(*layers, ToImage(width, shape[0]), nn.Tanh())
     return generator_of(body, settings.num_classes, label_norm=settings.label_norm)
 
 
