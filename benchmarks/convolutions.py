@@ -29,6 +29,7 @@ from torch.nn.functional import conv_transpose2d, pad
 from benchmarks.measuring import Times, interleave, print_table, publish
 from remuda.config import load_config
 from remuda.data import Dataset
+from remuda.data.items import StoredItems
 from remuda.data.scaling import PIXELS
 from remuda.gan.cell import Cell
 from remuda.gan.game import Game, Rivals
@@ -104,7 +105,9 @@ def cell_of(case: Case) -> Cell:
     shape = (3, 32, 32) if "cifar" in preset else (1, 28, 28)
     items = torch.rand(1000, *shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
     names = tuple("0123456789")
-    dataset = Dataset(items, torch.arange(len(items)) % len(names), names, "noise", PIXELS)
+    dataset = Dataset(
+        StoredItems(items), torch.arange(len(items)) % len(names), names, "noise", PIXELS
+    )
     return build_method(config).cell(0, dataset, torch.arange(len(dataset)), None)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from remuda.config import NetworkSettings
-from remuda.gan.learner import MOMENTS, Learner
+from remuda.gan.learner import Learner
 from remuda.gan.networks import build_discriminator, build_generator, discriminate, generate
 from remuda.gan.networks.convolutions import (
     Conv,
@@ -288,8 +288,8 @@ def test_a_learner_takes_the_steps_of_a_plain_optimiser(
         learner.network.named_parameters(), reference.parameters(), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5, msg=name)
-        for key in MOMENTS[config.training.optimiser]:
-            moment = learner.optimizer.state[ours][key]
+        for key in learner.optimiser.moments:
+            moment = learner.optimiser.state()[f"{key}.{name}"]
             torch.testing.assert_close(moment, plain.state[theirs][key], rtol=1e-3, atol=1e-8)
 
 
@@ -306,9 +306,8 @@ def test_memory_is_in_the_ordinary_order_and_a_restored_cell_goes_on_with_the_sa
     parcel = cell.parcel()
     assert all(value.is_contiguous() for value in parcel.tensors.values())
     for learner in (cell.gan.generator, cell.gan.discriminator):
-        for parameter in learner.network.parameters():
-            held = [parameter, parameter.grad, *learner.optimizer.state[parameter].values()]
-            assert all(value is not None and value.is_contiguous() for value in held)
+        held = [*learner.network.parameters(), *learner.optimiser.state().values()]
+        assert all(value.is_contiguous() for value in held)
     twin, clone = tiny_cell(config, cell.dataset), cell.gan.clone()
     twin.restore(decode_parcel(parcel.encoded))
     cell.round = twin.round = 2

@@ -102,9 +102,10 @@ class Learner:
     def descend(self, gradients: Sequence[Tensor]) -> None:
         """One step, given the gradients of a loss by all parameters, in their order."""
         parameters = self.optimiser.parameters
+        # Fused Adam walks through raw memory, and a convolution's gradient is channels-last.
+        gradients = [gradient.contiguous() for gradient in gradients]
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            # Fused Adam walks through raw memory, and a convolution's gradient is channels-last.
-            parameter.grad = gradient.contiguous()
+            parameter.grad = gradient
         if self.settings.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
         self.optimiser.step(gradients, self.learning_rate * self.pace)
