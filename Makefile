@@ -2,6 +2,7 @@
 # make quick   the tests for the inner loop: no process, no whole run; under a minute on two cores
 # make test    all tests, and the slowest twenty
 # make check   format, lint, types, import layers
+# make bench   how fast it is, as tables and in benchmarks/results; make bench-quick only prints
 # make oldest  the quick tests with the oldest dependencies allowed
 
 PYTHON ?= python3
@@ -11,8 +12,9 @@ STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -n auto --dist worksteal
+SPEED := step convolutions phases exchange startup memory tables scale predict
 
-.PHONY: install demo quick test check oldest format bench clean
+.PHONY: install demo quick test check oldest format bench bench-quick clean
 
 install: $(STAMP)
 
@@ -51,8 +53,10 @@ format: install
 	$(BIN)/ruff check --fix .
 
 bench: install
-	$(BIN)/python benchmarks/step.py
-	$(BIN)/python benchmarks/scaling.py
+	@set -e; for name in $(SPEED); do $(BIN)/python -m benchmarks.$$name; done
+
+bench-quick: install
+	@set -e; for name in $(SPEED); do $(BIN)/python -m benchmarks.$$name --quick; done
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info src/*.egg-info

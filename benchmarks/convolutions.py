@@ -105,9 +105,8 @@ def cell_of(case: Case) -> Cell:
     shape = (3, 32, 32) if "cifar" in preset else (1, 28, 28)
     items = torch.rand(1000, *shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
     names = tuple("0123456789")
-    dataset = Dataset(
-        StoredItems(items), torch.arange(len(items)) % len(names), names, "noise", PIXELS
-    )
+    labels = torch.arange(len(items)) % len(names)
+    dataset = Dataset(StoredItems(items), labels, names, "noise", PIXELS)
     return build_method(config).cell(0, dataset, torch.arange(len(dataset)), None)
 
 

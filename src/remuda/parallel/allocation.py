@@ -15,12 +15,13 @@ def keep_memory() -> None:
 
     Otherwise the memory of every large tensor is new to the process and is cleared page by page,
     which costs up to a fifth of a convolutional batch. A process then stays as large as its largest
-    batch has made it. No other allocator than glibc's is touched.
+    batch has made it, so it is for processes that only train, not for a user's own. No other
+    allocator than glibc's is touched.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return
     mallopt(_MMAP_THRESHOLD, _LARGEST)
     mallopt(_TRIM_THRESHOLD, _KEPT)
-    # A worker of the local engine is a thread; an arena of its own would be trimmed all the same.
+    # The trainer is a thread; an arena of its own would be trimmed all the same.
     mallopt(_ARENA_MAX, 1)

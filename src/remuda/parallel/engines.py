@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from remuda.config import Config, suggest
 from remuda.errors import ConfigError
+from remuda.parallel.allocation import keep_memory
 from remuda.parallel.launch import usable_cores
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.transports.fork_server import can_fork, start_server
@@ -53,11 +54,14 @@ class Engine:
             Devices.of(config.devices)
 
     def start_early(self, config: Config, modules: Sequence[str] = ()) -> None:
-        """Before this process imports torch: what forks workers imports it at the same time.
+        """For a command, before it imports torch: what forks workers imports it at the same time.
 
         `modules` are what the main program has imported by now, so that no worker needs to.
         """
-        if self._chosen(config).name == "process" and can_fork():
+        name = self._chosen(config).name
+        if name == "local":
+            keep_memory()  # the command's own process will train
+        elif name == "process" and can_fork():
             with contextlib.suppress(OSError):  # workers will be told why
                 start_server(config.threads, modules)
 

@@ -39,7 +39,6 @@ def configure(run: Run, folder: RunFolder, data: str, timeouts: Timeouts) -> Con
 
 def work(comm: WorkerComm, configured: Configure, prepare: Callable[[Config], Run]) -> None:
     """A worker from its first step to its last, on every engine."""
-    keep_memory()
     run = prepare(Config.model_validate_json(configured.config))
     Worker(run, Path(configured.folder), comm, configured.timeouts).serve()
 
@@ -47,8 +46,9 @@ def work(comm: WorkerComm, configured: Configure, prepare: Callable[[Config], Ru
 def prepare_shared(config: Config, data: Path, configured: Configure) -> Run:
     """A run on the data that the master or another worker of this host has shared.
 
-    For a process of its own: the number of torch's threads is set for good.
+    For a process of its own: the number of torch's threads is set for good, and memory is kept.
     """
+    keep_memory()
     torch.set_num_threads(config.threads)
     dataset = open_shared_dataset(data)
     if dataset.fingerprint != configured.fingerprint:
