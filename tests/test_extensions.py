@@ -157,6 +157,7 @@ def test_toys_of_every_kind_train_together(tmp_path: Path) -> None:
             "training.objective=raw_squares",
             "training.batch_size=10",
             "score.metric=shift",
+            "score.every=1",
             "score.extractor=digits",
             "score.samples=20",
             "score.final_samples=20",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ class AfterRound(Observer):
         self.rounds.append(round)
         if round == self._round:
             self._line.lost, self._line.interrupts = {1}, self._interrupts
+            time.sleep(0.15)  # the master looks for losses ten times a second: now it is time
 
     def warned(self, message: str) -> None:
         self.warnings.append(message)

@@ -25,7 +25,7 @@ class NoProcesses:
 
     shared: Path
 
-    def __init__(self, _target: Any, _arguments: Any, shared: Path, _workers: int) -> None:
+    def __init__(self, _target: Any, _arguments: Any, shared: Path, *_: int) -> None:
         type(self).shared = shared
 
 
