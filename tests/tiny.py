@@ -15,7 +15,7 @@ from remuda.clock import Clock
 from remuda.config import Config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.gan.cell import Cell
-from remuda.gan.learner import Gan
+from remuda.gan.learner import Gan, Learner
 from remuda.gan.parcels import Parcel
 from remuda.methods import METHODS, RoundReport, build_method, resolved
 from remuda.metrics import Extractor, Features, Scorer
@@ -143,6 +143,11 @@ def tiny_cell(config: Config | None = None, dataset: Dataset | None = None, inde
     cell = method.cell(index, dataset, method.view(dataset, index), None)
     cell.round = 1
     return cell
+
+
+def take_step(learner: Learner, loss: Tensor) -> None:
+    """One step of descent on a loss."""
+    learner.descend(torch.autograd.grad(loss, learner.optimiser.parameters))
 
 
 def gan_tensors(gan: Gan) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from remuda.data import (
     share_dataset,
 )
 from remuda.data.items import CHUNK
+from remuda.errors import DataError
 
 # Every value of a byte six times over, at other places in the image.
 EVERY_BYTE = (np.arange(6 * 256) % 256).astype(np.uint8).reshape(24, 8, 8)
@@ -107,6 +108,15 @@ def test_floats_are_stored_as_they_are_and_not_copied() -> None:
     assert torch.equal(points[torch.tensor([8, 0])], points.stored[[8, 0]])
     images = dataset_from_array(EVERY_BYTE.astype(np.float32) / 255)
     assert images.items.stored.dtype == torch.float32
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_shared_data_of_another_size_are_refused(tmp_path: Path, change: int) -> None:
+    share_dataset(every_byte(), tmp_path)
+    content = (tmp_path / "items").read_bytes()
+    (tmp_path / "items").write_bytes((content + b"x")[: len(content) + change])
+    with pytest.raises(DataError, match=f"{len(content) + change:,} bytes where"):
+        open_shared_dataset(tmp_path)
 
 
 @pytest.mark.parametrize("validation", [0, 5])

@@ -29,6 +29,7 @@ from tests.tiny import (
     one_thread,
     pixel_scorer,
     same,
+    take_step,
     tiny_cell,
     tiny_config,
     tiny_dataset,
@@ -266,7 +267,7 @@ def test_rmsprop_divides_by_the_root_of_the_mean_square() -> None:
     one = Learner(layer, settings)
     weight, square = 1.0, 0.0
     for _ in range(3):
-        one.step(layer.weight.square().sum())
+        take_step(one, layer.weight.square().sum())
         gradient = 2 * weight
         square = 0.99 * square + 0.01 * gradient**2
         weight -= 0.1 * gradient / (square**0.5 + 1e-8)
@@ -366,11 +367,11 @@ def test_a_network_whose_moments_overflowed_counts_as_diverged() -> None:
     """Divided by infinity, its steps are zero for ever, while its weights look healthy."""
     generator = tiny_cell().gan.generator
     noise, bias = torch.ones(2, 4), generator.network.get_parameter("2.bias")
-    generator.step(1e25 * generator.network(noise).sum())
+    take_step(generator, 1e25 * generator.network(noise).sum())
     stuck = bias.detach().clone()
     assert bool(weights_of(generator).isfinite().all())
     assert not generator.is_finite()
-    generator.step(generator.network(noise).square().sum())
+    take_step(generator, generator.network(noise).square().sum())
     assert bias.equal(stuck)
 
 
@@ -773,7 +774,7 @@ def test_gradients_are_clipped_by_their_global_norm(clip: float) -> None:
     clipped = tiny_cell(tiny_config(training={"gradient_clip": clip})).gan.generator
     for one in (free, clipped, clipped.clone()):
         noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-        one.step(one.network(noise).square().mean())
+        take_step(one, one.network(noise).square().mean())
         norm = torch.cat([p.grad.flatten() for p in one.network.parameters()]).norm().item()  # type: ignore[union-attr]
         if one is free:
             expected = norm

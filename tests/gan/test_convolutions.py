@@ -32,6 +32,7 @@ from tests.tiny import (
     labelled,
     one_thread,
     same,
+    take_step,
     tiny_cell,
     tiny_config,
     tiny_dataset,
@@ -278,7 +279,7 @@ def test_a_learner_takes_the_steps_of_a_plain_optimiser(
     for step in range(4):
         if restored and step == 2:
             learner = learner.clone()
-        learner.step(learner.network(noise).square().mean())
+        take_step(learner, learner.network(noise).square().mean())
         plain.zero_grad()
         reference(noise).square().mean().backward()
         if config.training.gradient_clip is not None:

@@ -75,6 +75,20 @@ def test_a_clone_of_a_guest_is_a_learner_with_moments_and_genes_of_its_own() -> 
     assert_untouched(parcel, before)
 
 
+@pytest.mark.parametrize("padding", range(0, 64, 8))
+def test_where_a_parcel_lies_in_memory_changes_no_bit(tmp_path: Path, padding: int) -> None:
+    """A product with one column has other bits where its weights begin off a vector's border."""
+    network = {"family": "mlp", "latent": 7, "hidden": [20, 10]}
+    cell, parcel = trained(0, network), trained(1, network).parcel()
+    exchange = FolderExchange(tmp_path)
+    exchange.put(1, Parcel(1, 1, parcel.tensors, {**parcel.meta, "padding": "x" * padding}))
+    (mapped,) = exchange.get(1, [1], 1)
+    here, there = (Guest.of(cell, one).discriminator.network for one in (parcel, mapped))
+    for count in range(5, 24):
+        items = cell.dataset.items[:count]
+        assert torch.equal(here(items), there(items))
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     cell, parcel = trained(0), trained(1).parcel()
     name = next(name for name in parcel.tensors if name.startswith("generator.network."))

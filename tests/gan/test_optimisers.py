@@ -73,7 +73,8 @@ from remuda.gan.networks import build_discriminator
 config = load_config("cellular-digits", ["training.optimiser={optimiser}"])
 network = build_discriminator(config.network, (1, 28, 28), torch.Generator().manual_seed(0))
 learner = Learner(network, config.training)
-learner.step(network(torch.zeros(2, 1, 28, 28)).sum())
+loss = network(torch.zeros(2, 1, 28, 28)).sum()
+learner.descend(torch.autograd.grad(loss, [*network.parameters()]))
 print(*(name for name in ("torch._dynamo", "sympy") if name in sys.modules))
 """
     found = subprocess.run(

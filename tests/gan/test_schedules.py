@@ -16,7 +16,7 @@ from remuda.gan.learner import Gan, Learner
 from remuda.gan.optimisers import Adam
 from remuda.gan.parcels import decode_parcel
 from remuda.methods import METHODS
-from tests.tiny import Population, gan_tensors, one_thread, same, tiny_cell, tiny_config
+from tests.tiny import Population, gan_tensors, one_thread, same, take_step, tiny_cell, tiny_config
 
 Rates = dict[str, list[float]]
 
@@ -154,7 +154,7 @@ def test_a_step_is_that_of_a_plain_optimiser_whose_rate_is_set_by_hand() -> None
     inputs = torch.randn(12, 5, 3, generator=rng)
     for batch, items in enumerate(inputs):
         learner.pace = learner.settings.pace(batch, len(inputs))
-        learner.step(layer(items).square().mean())
+        take_step(learner, layer(items).square().mean())
         plain.param_groups[0]["lr"] = 0.05 * reference("cosine", 3, batch, len(inputs))
         plain.zero_grad()
         twin(items).square().mean().backward()

@@ -34,6 +34,7 @@ from tests.tiny import (
     gan_tensors,
     pixel_scorer,
     same,
+    take_step,
     tiny_cell,
     tiny_config,
     tiny_dataset,
@@ -82,7 +83,7 @@ def test_neighbour_index_is_not_transposed() -> None:
 def stepped(one: Learner, inputs: Tensor) -> dict[str, Tensor]:
     """How far one step on the same loss moves each parameter."""
     before = {name: value.detach().clone() for name, value in one.network.named_parameters()}
-    one.step(one.network(inputs).square().mean())
+    take_step(one, one.network(inputs).square().mean())
     return {name: value.detach() - before[name] for name, value in one.network.named_parameters()}
 
 

@@ -35,7 +35,8 @@ def check_equal(job: Job, run: Path, undisturbed: Path) -> None:
     assert RunFolder(run).result() is not None, job.said
     assert tree(run) == tree(undisturbed)
     assert not processes(str(run.parent)), "orphans"
-    assert not Path("/dev/shm", f"remuda-{shared_name(run)}").exists(), "shared memory"
+    fingerprint = json.loads((run / "env.json").read_text())["data"]["fingerprint"]
+    assert not Path("/dev/shm", f"remuda-{shared_name(run, fingerprint)}").exists(), "shared memory"
 
 
 def test_ranks_give_the_same_weights_for_every_method(tmp_path: Path, data: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_second_rank_of_a_host_reads_no_file(
 ) -> None:
     source, *overrides = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run")
     config = load_config(source, overrides)
-    name = ranks.shared_name(tmp_path / "run")
+    name = ranks.shared_name(tmp_path / "run", load_dataset(config.data).fingerprint)
     reads = []
 
     def counted(settings: object) -> object:
@@ -38,6 +38,12 @@ def test_the_second_rank_of_a_host_reads_no_file(
     finally:
         leave_shared_folder(folders[0])
     assert not folders[0].exists()
+
+
+def test_data_that_a_killed_job_left_are_not_those_of_the_next_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert ranks.shared_name(run, "one") != ranks.shared_name(run, "other")
+    assert ranks.shared_name(run, "one") != ranks.shared_name(tmp_path / "another", "one")
 
 
 @pytest.mark.parametrize(

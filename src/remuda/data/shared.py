@@ -13,6 +13,7 @@ from remuda.config.records import Record, read_record
 from remuda.data.dataset import Dataset, Modes
 from remuda.data.items import StoredItems
 from remuda.data.scaling import Scaling
+from remuda.errors import DataError
 
 _DESCRIPTION = "dataset.json"  # `data.json` was that of floats, which a killed job may have left
 
@@ -88,5 +89,8 @@ def open_shared_dataset(folder: Path) -> Dataset:
 
 def _mapped(path: Path, shape: Sequence[int], kind: str) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, kind)
+    wanted, there = math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if there != wanted:  # which torch would fill up with zeros
+        raise DataError(f"{path}: {there:,} bytes where {wanted:,} were shared")
     flat = torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=dtype)
     return flat.reshape(*shape)

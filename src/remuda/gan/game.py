@@ -85,7 +85,7 @@ class RoundPlan:
 
 
 class Game:
-    """The losses of either network, batch by batch."""
+    """The losses of either network and their gradients, batch by batch."""
 
     def __init__(self, gan: Gan, rivals: Rivals, plan: RoundPlan) -> None:
         self._gan = gan

@@ -1,8 +1,9 @@
 """Another cell's GAN to look at and to play against, read from its parcel without copying it.
 
-The networks of a guest are views of the parcel's tensors, which may lie in memory that processes
-share: they are never trained and never written to. What becomes a cell's own is copied first, and
-only then do moments, average and genes come along.
+The networks of a guest are made of the parcel's tensors, which may lie in memory that processes
+share: they are never trained and never written to. Only those that do not lie as torch's own memory
+does are copied, for the bits of a product depend on it. What becomes a cell's own is copied whole,
+and only then do moments, average and genes come along.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from remuda.gan.cell import Cell
 from remuda.gan.learner import Learner
-from remuda.gan.parcels import Parcel, network_weights, role_tensors
+from remuda.gan.parcels import Parcel, aligned, network_weights, role_tensors
 
 
 class Player(Protocol):
@@ -74,7 +75,7 @@ def network_of_views(like: nn.Module, weights: Mapping[str, Tensor]) -> nn.Modul
         given = weights[name]
         if (given.shape, given.dtype) != (value.shape, value.dtype):
             raise ValueError(f"{name} is {given.dtype} {tuple(given.shape)}: it does not fit")
-        here = given.to(value.device)
+        here = aligned(given).to(value.device)
         is_parameter = isinstance(value, nn.Parameter)
         known[id(value)] = nn.Parameter(here, requires_grad=False) if is_parameter else here
     with torch.no_grad():

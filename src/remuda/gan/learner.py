@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from remuda.config import TrainingSettings
@@ -94,10 +93,6 @@ class Learner:
         twin.learning_rate, twin.objective = self.learning_rate, self.objective
         twin.restore(self.tensors())
         return twin
-
-    def step(self, loss: Tensor) -> None:
-        """One descent step on `loss`; gradients reach this network and no other."""
-        self.descend(torch.autograd.grad(loss, self.optimiser.parameters))
 
     def descend(self, gradients: Sequence[Tensor]) -> None:
         """One step, given the gradients of a loss by all parameters, in their order."""

@@ -32,6 +32,7 @@ _KINDS = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_ALIGNMENT = 64  # bytes
 # Tensors whose names start with this, or with one of these; "" is all of them.
 Part = str | tuple[str, ...]
 
@@ -111,6 +112,14 @@ def _chunks(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> list[
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little"), text, *contents]
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The same numbers where memory of torch's own would lie.
+
+    A matrix product can have other bits where its weights begin elsewhere, as they do in a file.
+    """
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 def map_parcel(path: Path, part: Part = "") -> Parcel:

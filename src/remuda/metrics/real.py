@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ FORMAT = 1
 FEWEST_KEPT = 2000  # items; to look at fewer takes less than a tenth of a second
 _TYPICAL = "typical"
 _COUNT = "count"
+# Of the first processor in /proc/cpuinfo: two generations may share a name.
+_PROCESSOR = ("vendor", "cpu family", "model", "stepping", "flags", "CPU ", "Features")
+_KERNELS = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
 _log = logging.getLogger(__name__)
 
 
@@ -93,19 +97,22 @@ def _name(extractor: AnyExtractor, fingerprint: str, chosen: Tensor) -> str:
 
 
 def _processor() -> str:
-    """The kind of processor, where the system says so."""
+    """The kind of processor, where the system says so, and what libraries were told of it."""
+    told = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name in _KERNELS]
     try:
-        with Path("/proc/cpuinfo").open() as file:
-            return next((line for line in file if line.startswith("model name")), "")
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return ""
+        lines = []
+    first = lines[: lines.index("")] if "" in lines else lines
+    return " ".join([*told, *(line for line in first if line.startswith(_PROCESSOR))])
 
 
 def _read(path: Path) -> RealStatistics | None:
     """None where there is no such file, or it is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copied: some products have other bits where numbers lie as they do in a file.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             wanted = (file.metadata() or {}).get("sha256")
         if wanted == tensors_digest(tensors):
             return RealStatistics.from_tensors(tensors)

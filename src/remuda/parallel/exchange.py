@@ -200,10 +200,16 @@ class FolderExchange(Exchange):
         return found
 
     def newest(self, term: int, cell: int, part: Part = "") -> Parcel:
+        mailbox = self._mailbox(term, cell)
+        # Under a name of its own: reading opens it twice, and a newer one may come in between.
+        own = mailbox.with_name(f".{mailbox.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            return map_parcel(self._mailbox(term, cell), part)
+            os.link(mailbox, own)
+            return map_parcel(own, part)
         except FileNotFoundError:
             raise LookupError(f"cell {cell} published nothing") from None
+        finally:
+            own.unlink(missing_ok=True)
 
     def forget(self, term: int, round: int) -> None:
         current = self._path(term, 0, 0).parent

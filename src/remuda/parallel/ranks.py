@@ -53,7 +53,7 @@ def join_job(launcher: Launcher) -> Session:
 
 def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
     """Tell all ranks what to train; this host's ranks share the master's copy of the data."""
-    name = shared_name(folder.path)
+    name = shared_name(folder.path, run.dataset.fingerprint)
     shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
     run.dataset = open_shared_dataset(shared)  # the master's own copy can go
@@ -64,9 +64,12 @@ def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeout
     return comm
 
 
-def shared_name(run: Path) -> str:
-    """A name for a run's shared memory that all hosts find alike, and no other run has."""
-    return f"{os.getuid()}-{digest(str(run.absolute()).encode())[:16]}"
+def shared_name(run: Path, fingerprint: str) -> str:
+    """A name for a run's shared memory that all hosts find alike, and no other run has.
+
+    Nor has the same run with other data, which a killed job may have left there.
+    """
+    return f"{os.getuid()}-{digest(f'{run.absolute()} {fingerprint}'.encode())[:16]}"
 
 
 def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None = None) -> Path:

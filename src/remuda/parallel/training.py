@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from multiprocessing import process
 from pathlib import Path
 
 from remuda.config import Config
 from remuda.data import Dataset
+from remuda.errors import RemudaError
 from remuda.parallel.engines import Engine
 from remuda.parallel.master import Master
 from remuda.parallel.observer import Observer
@@ -34,6 +36,7 @@ def train(
     engine: Engine = Engine(),  # noqa: B008 - frozen
 ) -> Result:
     """Train a configuration in a new run folder; `attachments` are written there first."""
+    _check_not_a_worker()
     observer = observer or Observer()
     with threads(config.threads):
         run = Run.prepare(config, dataset, say=observer.prepared)
@@ -74,6 +77,15 @@ def resume(
         for warning in check_environment(folder, run):
             observer.warned(warning)
         return _carry(run, folder, observer, engine)
+
+
+def _check_not_a_worker() -> None:
+    """Refuse to train while a worker imports the script that trains."""
+    if getattr(process.current_process(), "_inheriting", False):
+        raise RemudaError(
+            "workers import the script that starts them, and this one trains as it is imported; "
+            'put that part under `if __name__ == "__main__":`'
+        )
 
 
 def _carry(run: Run, folder: RunFolder, observer: Observer, engine: Engine) -> Result:

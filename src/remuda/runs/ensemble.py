@@ -21,6 +21,7 @@ from remuda.data import PIXELS, Scaling, find_label
 from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
 from remuda.files import digest, to_json, write_atomically, write_json
 from remuda.gan.networks import draw_noise, generate, generator_skeleton
+from remuda.gan.parcels import aligned
 from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream
 
@@ -241,7 +242,8 @@ class Ensemble:
 def _filled(skeleton: nn.Module, member: Member) -> nn.Module:
     """A network of the member's kind with its weights, in eval mode."""
     # It uses the tensors themselves; sampling in eval mode changes none of them.
-    skeleton.load_state_dict(dict(member.state), assign=True)
+    state = {name: aligned(value) for name, value in member.state.items()}
+    skeleton.load_state_dict(state, assign=True)
     return skeleton.eval()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.gan.parcels import Parcel, Part, map_parcel
 from remuda.parallel.exchange import Exchange, FolderExchange, MemoryExchange
 from tests.parallel.transports.contract import ExchangeContract
 from tests.parallel.transports.scripted import parcel
@@ -37,6 +38,25 @@ class TestFolderExchange(ExchangeContract):
         FolderExchange(tmp_path).put(1, parcel(5, 2))
         (found,) = FolderExchange(tmp_path).get(1, [5], 2)
         assert found.tensors.keys() == parcel(5, 2).tensors.keys()
+
+    def test_the_newest_parcel_is_whole_though_a_newer_one_comes_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Reading opens a file twice: its header must not be of another parcel than its numbers."""
+        exchange, read = FolderExchange(tmp_path), map_parcel
+        exchange.put(1, parcel(0, 1))
+
+        def as_another_comes(path: Path, part: Part) -> Parcel:
+            exchange.put(1, parcel(0, 2))
+            return read(path, part)
+
+        monkeypatch.setattr("remuda.parallel.exchange.map_parcel", as_another_comes)
+        assert exchange.newest(1, 0).round == 1
+        assert sorted(path.name for path in (tmp_path / "term-1").iterdir()) == [
+            "cell-0-round-1",
+            "cell-0-round-2",
+            "newest-0",
+        ]
 
     def test_what_a_killed_writer_left_is_no_parcel(self, tmp_path: Path) -> None:
         exchange = FolderExchange(tmp_path)

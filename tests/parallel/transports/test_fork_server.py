@@ -103,6 +103,16 @@ def test_the_server_has_torch_and_one_thread_whatever_the_workers_compute_with(n
     assert not forked.is_alive()
 
 
+def test_paths_that_are_no_texts_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts and notebooks put a Path into sys.path, which the import system passes over."""
+    stop_server()
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("somewhere")])
+    forked, pipe, told = worker(1)
+    assert told["parent"] == start_server(1).pid
+    pipe.close()
+    forked.join(SECONDS)
+
+
 def test_a_worker_has_the_folder_and_the_variables_of_its_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,11 @@ class Forked:
             self._descriptor = None
 
 
+def _importable() -> list[str]:
+    """What of `sys.path` the import system uses; users put other things there."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
+
 class ForkServer:
     """The master's end: starts the server, and asks it for workers."""
 
@@ -100,7 +105,7 @@ class ForkServer:
 
     def _start(self, descriptor: int, modules: Sequence[str]) -> subprocess.Popen[bytes]:
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; "
+            f"import sys; sys.path[:] = {_importable()!r}; from {__name__} import serve; "
             f"serve({descriptor}, {modules!r})"
         )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -131,7 +136,7 @@ class ForkServer:
             raise
         if reply == _THREADED:
             raise NoForkError
-        if not reply:
+        if not reply or not descriptors:  # it was killed, or this process has no descriptor left
             raise EOFError
         self._idle = True
         return Forked(int(reply), descriptors[0])
@@ -253,7 +258,7 @@ def serve(descriptor: int, modules: Sequence[str]) -> None:
             if not request:
                 _reap()  # so that their CPU time counts as the command's
                 return
-            if len(list(Path("/proc/self/task").iterdir())) > 1:
+            if not descriptors or len(list(Path("/proc/self/task").iterdir())) > 1:
                 master.send(_THREADED)
             elif (pid := os.fork()) == 0:
                 master.close()
