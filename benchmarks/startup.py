@@ -45,7 +45,7 @@ print(time.perf_counter() - start)
 """
 WORDS = ("training.batches_per_round=1", "rounds=2", "run.sheet_every=0")
 GRIDS = {1: "1x2", 2: "1x2", 16: "4x4"}
-REPEAT = 7
+REPEAT = 3
 
 
 class Case:

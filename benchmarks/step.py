@@ -5,7 +5,7 @@ as autograd does it (as it was), and as it is done by hand. One thread, CPU time
 last two are compared as well. Then whole cell-iterations, everything counted that a cell does in a
 round (gathering, selection, training, scoring, publishing, checkpoints), over the same products.
 
-    python -m benchmarks.step [--repeat 15] [--quick]
+    python -m benchmarks.step [--repeat 8] [--quick]
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ PRESETS = {"cellular-mnist-paper": 4, "cellular-mnist": 0}  # rivals that a cell
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--repeat", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -226,7 +226,7 @@ def main() -> None:
     equal = all(figures["same_bits"] for figures in found.values())
     print(f"autograd and by hand: {'the same bits' if equal else 'OTHER BITS'}")
     whole = {
-        preset: iterations(preset, 60 if options.quick else 600, 1 if options.quick else 3)
+        preset: iterations(preset, 60 if options.quick else 600, 1 if options.quick else 2)
         for preset in PRESETS
     }
     print_table(

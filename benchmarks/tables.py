@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=10, help="distributed executions")
     parser.add_argument("--singles", type=int, default=3, help="single ones")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--batches", type=int, default=50)
     parser.add_argument("--grids", nargs="+", default=list(TABLE_III), choices=list(TABLE_III))
     options = parser.parse_args()
     if options.quick:
