@@ -13,7 +13,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from remuda.cli.interruption import interruptible
+from remuda.cli.interruption import interruptible, interruptible_start
 from remuda.cli.view import PlainView, View
 from remuda.methods import Mixture
 from tests import faults
@@ -43,6 +43,18 @@ def test_an_interruption_says_how_to_continue(
     code, _, errors = remuda(tmp_path, "sample", str(run))
     assert code == 3
     assert f"{run}: the run is not finished; `remuda resume {run}` continues it" in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_that_gets_lost_while_modules_load_counts_afterwards(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python drops what is raised in a callback of its import system."""
+    lost = contextlib.suppress(BaseException)
+    with pytest.raises(typer.Exit) as ended, interruptible_start(), lost:
+        signal.raise_signal(number)
+    assert ended.value.exit_code == 128 + number
+    assert capsys.readouterr().err == "remuda: interrupted before training started\n"
 
 
 def test_an_error_raised_by_an_interrupted_library_is_an_interruption(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from remuda.cli.view import View
 
 
+_BEFORE_TRAINING = "remuda: interrupted before training started"
+
+
 class _Terminated(BaseException):
     """SIGTERM, SIGUSR1 or SIGHUP: leave as on Ctrl-C."""
 
@@ -38,8 +41,21 @@ def interruptible(view: View) -> Iterator[None]:
             if not received or isinstance(error, RemudaError):
                 raise
             _print_how_to_continue(view)
-            number = received[0]
-            raise typer.Exit(STOPPED if number == signal.SIGUSR1 else 128 + number) from None
+            raise typer.Exit(_exit_code(received[0])) from None
+
+
+@contextmanager
+def interruptible_start() -> Iterator[None]:
+    """Load what training needs inside this: an interruption there is not lost, and said."""
+    with signals_raise() as received:
+        try:
+            yield
+            _raise_again(received)
+        except BaseException:
+            if not received:
+                raise
+            print(_BEFORE_TRAINING, file=sys.stderr)
+            raise typer.Exit(_exit_code(received[0])) from None
 
 
 @contextmanager
@@ -71,13 +87,17 @@ def _raise_again(received: list[int]) -> None:
         raise _exception(received[0])
 
 
+def _exit_code(number: int) -> int:
+    return STOPPED if number == signal.SIGUSR1 else 128 + number
+
+
 def _exception(number: int) -> type[BaseException]:
     return KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
 
 def _print_how_to_continue(view: View) -> None:
     if view.path is None:
-        print("remuda: interrupted before training started", file=sys.stderr)
+        print(_BEFORE_TRAINING, file=sys.stderr)
         return
     print(
         f"remuda: interrupted; {view.round} of {view.rounds} rounds are complete and saved. "

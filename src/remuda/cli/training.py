@@ -186,11 +186,12 @@ def _showing_progress(plain: bool) -> Iterator[View]:
     """A view of the run, which survives being interrupted."""
     from rich.console import Console
 
-    with Console(stderr=True).status("loading torch"):
-        from remuda.cli.interruption import interruptible
+    from remuda.cli.interruption import interruptible, interruptible_start
+
+    with interruptible_start(), Console(stderr=True).status("loading torch"):
         from remuda.cli.view import make_view
 
-    view = make_view(Console(), plain)
+        view = make_view(Console(), plain)
     with interruptible(view), view:
         yield view
 

@@ -29,7 +29,7 @@ from remuda.parallel.transports.fork_server import (
     start_server,
     stop_server,
 )
-from tests.parallel.runs import process_name, servers
+from tests.parallel.runs import children, process_name, servers
 
 pytestmark = [
     pytest.mark.slow,
@@ -111,6 +111,36 @@ def test_paths_that_are_no_texts_are_left_out(monkeypatch: pytest.MonkeyPatch) -
     assert told["parent"] == start_server(1).pid
     pipe.close()
     forked.join(SECONDS)
+
+
+def test_the_program_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    forked, pipe, told = worker(1)
+    assert told["parent"] == start_server(1).pid
+    pipe.close()
+    forked.join(SECONDS)
+
+
+def test_an_interrupt_while_the_server_is_started_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_server()
+    block, before = signal.pthread_sigmask, set(children(os.getpid()))
+    started: set[int] = set()
+
+    def interrupted(how: int, numbers: Any) -> Any:
+        found = block(how, numbers)
+        if how == signal.SIG_SETMASK:
+            started.update(set(children(os.getpid())) - before)
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start_server(1)
+    assert started
+    assert not started & set(children(os.getpid()))
 
 
 def test_a_worker_has_the_folder_and_the_variables_of_its_master(

@@ -96,23 +96,25 @@ class ForkServer:
         self._idle = False  # whether it has imported everything, and waits
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_REPLY_SECONDS)
+        self._process: subprocess.Popen[bytes] | None = None
         with theirs:
             try:
-                self._process = self._start(theirs.fileno(), (*MODULES, *modules))
+                self._start(theirs.fileno(), (*MODULES, *modules))
             except BaseException:
-                self._socket.close()
+                self.stop()
                 raise
 
-    def _start(self, descriptor: int, modules: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start(self, descriptor: int, modules: Sequence[str]) -> None:
         code = (
             f"import sys; sys.path[:] = {_importable()!r}; from {__name__} import serve; "
             f"serve({descriptor}, {modules!r})"
         )
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        # Until it ignores signals they are blocked, for they would end it.
+        # Until it ignores signals they are blocked, for they would end it. One that comes meanwhile
+        # is raised here at the end, when it is known what there is to stop.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code],
                 pass_fds=[descriptor],
                 stdin=subprocess.DEVNULL,
@@ -123,6 +125,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
 
     def fork(self, pipe: Connection[Any, Any]) -> Forked:
@@ -144,7 +147,7 @@ class ForkServer:
     def stop(self) -> None:
         """End the server; its workers go on."""
         self._socket.close()
-        if self.owner != os.getpid():
+        if self.owner != os.getpid() or self._process is None:
             return
         if self._idle:  # it ends by itself, at once
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -201,6 +204,8 @@ def fork_worker(
     # As for a spawned process: path, folder, and the main module, which may register extensions.
     about = spawn.get_preparation_data(name)
     about.pop("authkey", None)  # a secret, which is not to be pickled
+    if not Path(about.get("init_main_from_path", "")).is_file():
+        about.pop("init_main_from_path", None)  # a program from standard input, not from a file
     work = pickle.dumps((about, pickle.dumps((target, tuple(arguments)))))
     for _ in range(_ATTEMPTS):
         try:
