@@ -114,7 +114,7 @@ def test_paths_that_are_no_texts_are_left_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_program_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "<stdin>", raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     forked, pipe, told = worker(1)
     assert told["parent"] == start_server(1).pid
