@@ -8,6 +8,8 @@ trained to make it right. A generator gets the label as a one-hot vector beside 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
@@ -43,7 +45,7 @@ class ConditionalGenerator(Conditional):
         return torch.cat((noise, one_hot(labels, self.classes).to(noise.dtype)), 1)
 
 
-class ConditionalDiscriminator(Conditional):
+class ConditionalDiscriminator(Conditional, ABC):
     """A body that makes features of items, and a head that uses the label."""
 
     body: nn.Module
@@ -51,9 +53,9 @@ class ConditionalDiscriminator(Conditional):
     def forward(self, items: Tensor, labels: Tensor) -> Judgement:
         return self.judge(self.body(items), labels)
 
+    @abstractmethod
     def judge(self, features: Tensor, labels: Tensor) -> Judgement:
         """What the head makes of features."""
-        raise NotImplementedError
 
 
 class ProjectionDiscriminator(ConditionalDiscriminator):
