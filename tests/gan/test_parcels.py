@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,43 @@ def test_a_tensor_that_is_a_slice_is_written_as_its_values() -> None:
     found = decode_parcel(parcel.encoded).tensors
     assert torch.equal(found["column"], whole[:, 1])
     assert torch.equal(found["turned"], whole.T)
+
+
+def test_a_mapped_parcel_is_the_one_that_was_written(tmp_path: Path) -> None:
+    tensors = {
+        "float": torch.randn(3, 2, generator=torch.Generator().manual_seed(0)),
+        "double": torch.tensor([1.0, math.nan], dtype=torch.float64),
+        "count": torch.tensor(7),
+        "small": torch.arange(3, dtype=torch.int32),
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "flags": torch.tensor([True, False]),
+        "none": torch.empty(0, 4),
+    }
+    parcel = Parcel(2, 5, tensors, {"genes": {"loss": "minimax"}})
+    path = tmp_path / "parcel"
+    path.write_bytes(parcel.encoded)
+    found = map_parcel(path)
+    assert (found.cell, found.round, found.meta) == (2, 5, parcel.meta)
+    assert found.encoded == parcel.encoded
+    found.tensors["float"].zero_()  # a private mapping: nobody else sees it
+    assert path.read_bytes() == parcel.encoded
+
+
+def test_mapping_a_parcel_again_and_again_takes_no_memory(tmp_path: Path) -> None:
+    """With safetensors' own tensors, 5,000 times 20 of them leave more than 6 MB behind."""
+    path = tmp_path / "parcel"
+    tensors = {f"layer.{number}": torch.zeros(4) for number in range(20)}
+    path.write_bytes(Parcel(0, 0, tensors, {}).encoded)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for _ in range(500):
+        map_parcel(path)
+    before = resident()
+    for _ in range(5000):
+        map_parcel(path)
+    assert resident() - before < 2**20
 
 
 def test_several_parts_can_be_asked_for(tmp_path: Path) -> None:
