@@ -423,6 +423,13 @@ def test_each_member_gets_noise_of_its_own_prior() -> None:
         assert drawn.abs().max() > largest * 0.99
 
 
+def test_the_same_generator_makes_the_same_samples_however_many_members_it_is_split_into() -> None:
+    one = member(0, 1.0)
+    parts = tuple(Member(cell, 0.25, one.state) for cell in range(4))
+    alone, split = (Ensemble(NETWORK, SHAPE, members).draw(40) for members in ((one,), parts))
+    assert torch.equal(alone, split)
+
+
 def test_a_member_whose_weights_do_not_fit_its_network_is_refused(tmp_path: Path) -> None:
     hybrid().save(tmp_path)
     path = tmp_path / "config.json"

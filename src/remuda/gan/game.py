@@ -138,10 +138,14 @@ class Game:
         for _, learner in self._gan.roles:
             learner.pace = learner.settings.pace(self._plan.earlier + number, self._plan.in_all)
 
+    def _number_in_run(self, batch: Batch) -> int:
+        """Counted over all rounds, so that cutting a run into other rounds moves no turn."""
+        return self._plan.earlier + batch.number
+
     # -------------------------------------------------------------------------- discriminator
 
     def discriminator_plays(self, batch: Batch) -> bool:
-        return batch.number % (self._plan.training.skip_n_disc_steps + 1) == 0
+        return self._number_in_run(batch) % (self._plan.training.skip_n_disc_steps + 1) == 0
 
     def discriminator_gradients(self, batch: Batch) -> Sequence[Tensor]:
         """Those of its loss by the discriminator's weights."""
@@ -189,9 +193,7 @@ class Game:
 
     def _turns_before(self, batch: Batch) -> int:
         """Batches that the discriminator has trained on before this one, over all rounds."""
-        apart = self._plan.training.skip_n_disc_steps + 1
-        in_a_round = -(-len(self) // apart)
-        return self._plan.earlier // len(self) * in_a_round + batch.number // apart
+        return -(-self._number_in_run(batch) // (self._plan.training.skip_n_disc_steps + 1))
 
     def _discriminate_both(
         self, real: Tensor, fake: Tensor, labels: Tensor | None
@@ -217,7 +219,7 @@ class Game:
     # -------------------------------------------------------------------------- generator
 
     def generator_plays(self, batch: Batch) -> bool:
-        return (self._plan.earlier + batch.number + 1) % self._plan.training.n_critic == 0
+        return (self._number_in_run(batch) + 1) % self._plan.training.n_critic == 0
 
     def generator_gradients(self, batch: Batch) -> Sequence[Tensor]:
         """Those of its loss by the generator's weights."""

@@ -103,7 +103,8 @@ class Ensemble:
         labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
         # Members with equal networks share one draw; each takes its own rows of it.
-        noise = {own: draw_noise(own, count, rng) for own in map(self.network_of, self.members)}
+        kinds = dict.fromkeys(map(self.network_of, self.members))
+        noise = {own: draw_noise(own, count, rng) for own in kinds}
         # One network for all of them, which takes over the weights of one after the other.
         networks = {own: generator_skeleton(own, self.shape) for own in noise}
         samples = torch.empty(count, *self.shape)
