@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.compare.arms import Budget, parse_arms, parse_budget, parse_seeds
+from remuda.compare.arms import Budget, parse_arms, parse_budget, parse_collapse, parse_seeds
 from remuda.config import Config
 from remuda.errors import ConfigError
 
@@ -110,3 +110,39 @@ def test_a_budget_of_nothing_is_refused(text: str) -> None:
 def test_an_unknown_unit_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"did you mean images.*wall-seconds=N"):
         parse_budget("image=3")
+
+
+HIGHER = {"tvd": False, "is": True, "modes_covered": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "fallen", "fine"),
+    [
+        ("tvd>0.5", "tvd>0.5", 0.51, 0.5),
+        (" modes_covered < 8", "modes_covered<8", 7.0, 8.0),
+        ("is<2e0", "is<2", 1.0, 2.0),
+    ],
+)
+def test_a_collapse_is_a_score_beyond_a_limit_or_not_finite(
+    text: str, kept: str, fallen: float, fine: float
+) -> None:
+    collapsed = parse_collapse(text, HIGHER)
+    assert str(collapsed) == kept
+    assert parse_collapse(kept, HIGHER) == collapsed
+    assert [collapsed(value) for value in (fallen, fine, float("nan"))] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tvd", "allowed: SCORE>X or SCORE<X"),
+        ("tvd>much", "allowed: SCORE>X or SCORE<X"),
+        ("tvd>nan", "allowed: SCORE>X or SCORE<X"),
+        ("tvdd>0.5", r"unknown score tvdd; did you mean tvd\? allowed: tvd, is, modes_covered"),
+        ("tvd<0.5", "lower is better for tvd, so no run collapses there; allowed: tvd>X"),
+        ("is>2", "higher is better for is, so no run collapses there; allowed: is<X"),
+    ],
+)
+def test_a_collapse_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_collapse(text, HIGHER)

@@ -170,6 +170,32 @@ def test_a_score_that_some_runs_lack_is_not_compared() -> None:
     assert [score.name for score in result.scores] == ["fid"]
 
 
+def test_collapsed_runs_are_counted_and_their_shares_compared() -> None:
+    plan = make_plan(seeds=tuple(range(8))).model_copy(update={"collapsed": "fid>70"})
+    result = found({"grid": LOW, "alone": [*HIGH[:-1], NAN]}, plan)
+    grid, alone = (arm.collapsed for arm in result.arms)
+    assert grid is not None
+    assert alone is not None
+    assert ((grid.count, grid.of), (alone.count, alone.of)) == ((0, 8), (8, 8))
+    (pair,) = result.collapses
+    assert (pair.a, pair.b) == ("grid", "alone")
+    assert pair.adjusted == pytest.approx(2 / 2**8)
+    page = markdown(result, "x", [])
+    assert "## Collapsed runs: FID > 70" in page
+    assert "| alone | 8 of 8 | 0.63–1.00 |" in page
+    assert "McNemar's exact test. Holm over these 1 pairs." in page
+    record = json_text(to_json(result))
+    assert '"collapsed": {' in record
+    assert "collapses" in record
+
+
+def test_without_a_criterion_nothing_is_said_of_collapse() -> None:
+    result = found({"grid": LOW, "alone": HIGH})
+    assert result.collapses == ()
+    assert all(arm.collapsed is None for arm in result.arms)
+    assert "ollapsed" not in markdown(result, "x", [])
+
+
 def test_the_target_says_who_reached_it_at_what_cost() -> None:
     plan = make_plan(seeds=(0, 1, 2)).model_copy(update={"target": 50.0})
     runs = [measured("grid", seed, {"fid": 40.0}, curve=(90, 60, 40, 45)) for seed in range(3)]

@@ -80,7 +80,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compare") / "toy"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Runner", Inline)
-        compare(out, short(ARMS), Wish(seeds=(0, 1, 2), target=1.0))
+        compare(out, short(ARMS), Wish(seeds=(0, 1, 2), target=1.0, collapsed="modes_covered<1"))
     return out
 
 
@@ -122,7 +122,8 @@ def test_a_target_says_what_each_arm_needed(done: Path) -> None:
 def test_a_stopped_comparison_goes_on_and_ends_the_same(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, wish = tmp_path / "toy", Wish(seeds=(0, 1, 2), target=1.0)
+    out = tmp_path / "toy"
+    wish = Wish(seeds=(0, 1, 2), target=1.0, collapsed="modes_covered<1")
     for stop in (1, 2):
         monkeypatch.setattr(Inline, "stop_after", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -207,6 +208,22 @@ def test_arms_that_cannot_be_compared_are_refused_before_training(
 def test_a_score_that_nobody_knows_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean modes_covered"):
         session.plan(ARMS, Wish(score="mode_covered"), tmp_path / "x", Watcher())
+
+
+@pytest.mark.parametrize(
+    ("collapsed", "message"),
+    [
+        ("modes_cover<3", "unknown score modes_cover; did you mean modes_covered"),
+        ("fid>3", "unknown score fid"),  # points have none
+        ("modes_covered>3", "allowed: modes_covered<X"),
+    ],
+)
+def test_a_collapse_by_a_score_that_runs_will_not_have_is_refused(
+    collapsed: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compare(tmp_path / "x", short(ARMS), Wish(seeds=(0,), collapsed=collapsed))
+    assert not (tmp_path / "x").exists()
 
 
 def test_rounds_beside_a_budget_are_refused(tmp_path: Path) -> None:

@@ -83,6 +83,14 @@ Target = Annotated[
         metavar="X", help="Also say what each arm needed until its live score was this good."
     ),
 ]
+Collapsed = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="SCORE>X|SCORE<X",
+        help="Also count runs that collapsed, and compare their share: e.g. 'tvd>0.5', or "
+        "'modes_covered<8'.",
+    ),
+]
 Jobs = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
@@ -106,6 +114,7 @@ def compare(
     score: ScoreName = None,
     metrics: MetricNames = None,
     target: Target = None,
+    collapsed: Collapsed = None,
     engine: EngineName = "auto",
     workers: Workers = "auto",
     jobs: Jobs = None,
@@ -137,6 +146,7 @@ def compare(
             "--score": score,
             "--metrics": metrics,
             "--target": target,
+            "--collapsed": collapsed,
             "--data-dir": data_dir,
             "--workers": count,
             "--engine": None if engine == "auto" else engine,
@@ -146,14 +156,13 @@ def compare(
     if target is not None and not math.isfinite(target):
         raise ConfigError(f"--target={target}: allowed: a number")
     wish = Wish(
-        wanted,
-        limit,
-        score,
+        *(wanted, limit, score),
         tuple(filter(None, (metrics or "").replace(" ", "").split(","))),
         target,
         _engine(engine, count, is_wall=limit is not None and limit.unit == "wall-seconds"),
         count,
         data_dir,
+        collapsed,
     )
     place = out or session.fresh_folder()
     _carry_out(lambda watcher: session.plan(arms, wish, place, watcher), jobs, nice)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,23 @@ class Budget:
     @property
     def is_time(self) -> bool:
         return self.unit in ("cpu-seconds", "wall-seconds")
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """When a run counts as collapsed: a score beyond a limit, or not finite."""
+
+    score: str
+    is_above: bool  # the limit, rather than below
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.score}{'>' if self.is_above else '<'}{self.limit:.15g}"
+
+    def __call__(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return True
+        return value > self.limit if self.is_above else value < self.limit
 
 
 def parse_arms(words: Sequence[str]) -> list[Arm]:
@@ -165,3 +183,27 @@ def parse_budget(text: str) -> Budget:
     if not 0 < number < float("inf"):
         raise ConfigError(f"--budget={text}: allowed: a number above 0, e.g. {known[0]}=100000")
     return Budget(known[0], number)
+
+
+def parse_collapse(text: str, higher_is_better: Mapping[str, bool]) -> Collapse:
+    """`tvd>0.5` or `modes_covered<8`: a known score, and the side on which it is bad."""
+    parts = re.fullmatch(r"\s*([A-Za-z_]+)\s*([<>])\s*(\S+)\s*", text)
+    name, sign, limit = parts.groups() if parts else ("", "", "")
+    try:
+        number = float(limit)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"--collapsed={text}: allowed: SCORE>X or SCORE<X, e.g. 'tvd>0.5'")
+    if name not in higher_is_better:
+        hint = suggest(name, higher_is_better) or ";"
+        raise ConfigError(
+            f"--collapsed={text}: unknown score {name}{hint} allowed: {', '.join(higher_is_better)}"
+        )
+    if (sign == ">") == higher_is_better[name]:
+        bad, better = ("<", "higher") if higher_is_better[name] else (">", "lower")
+        raise ConfigError(
+            f"--collapsed={text}: {better} is better for {name}, so no run collapses there; "
+            f"allowed: {name}{bad}X"
+        )
+    return Collapse(name, sign == ">", number)

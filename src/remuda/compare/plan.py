@@ -60,6 +60,7 @@ class Plan(Record):
     data: str | None = None  # the fingerprint of the data that are trained on
     budget: str | None = None
     target: float | None = None
+    collapsed: str | None = None  # when a run counts as collapsed, e.g. tvd>0.5
     engine: str = Field("local", pattern="^(auto|local|process|mpi)$")
     workers: int | None = None
     found: bool = False  # whether the runs were there before the plan
@@ -95,7 +96,7 @@ class Plan(Record):
                 f"{folder}: was planned with other data ({self.data}, now {other.data}); allowed: "
                 "the same data (--data-dir, REMUDA_DATA), or another --out"
             )
-        for key in ("budget", "score", "metrics", "target"):
+        for key in ("budget", "score", "metrics", "target", "collapsed"):
             before, after = getattr(self, key), getattr(other, key)
             if before != after:
                 raise ConfigError(

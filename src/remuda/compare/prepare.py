@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from remuda.compare.arms import Arm, Budget
+from remuda.compare.arms import Arm, Budget, parse_collapse
 from remuda.compare.measure import final_scores, read_curve
 from remuda.compare.plan import (
     UNSAID,
@@ -51,6 +51,7 @@ class Wish:
     engine: str = "local"
     workers: int | None = None
     data_dir: Path | None = None
+    collapsed: str | None = None  # when a run counts as collapsed
 
 
 def directions() -> dict[str, bool]:
@@ -80,6 +81,7 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
     for arm, run in prepared:
         _check_measurable(arm.name, run, metrics)
     ends_with = default_metrics(measurable(first))
+    measured = metrics if wish.metrics or not set(metrics) <= set(ends_with) else []
     planned = [_within_budget(arm, run, wish, pilot) for arm, run in prepared]
     return Plan(
         written=now(),
@@ -88,9 +90,10 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
         score=score,
         live=live,
         data=first.dataset.fingerprint,
-        metrics=metrics if wish.metrics or not set(metrics) <= set(ends_with) else [],
+        metrics=measured,
         budget=None if wish.budget is None else str(wish.budget),
         target=wish.target,
+        collapsed=_collapse(wish, _values_of(measured or ends_with)),
         engine=wish.engine,
         workers=wish.workers,
         environment=environment(),
@@ -148,10 +151,23 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
         live=live,
         metrics=metrics,
         target=wish.target,
+        collapsed=_collapse(wish, _values_of(metrics) if metrics else known),
         found=True,
         data_dir=None if wish.data_dir is None else str(wish.data_dir.absolute()),
         environment=environment(),
     )
+
+
+def _values_of(metrics: Sequence[str]) -> set[str]:
+    return {name for metric in metrics for name in METRICS[metric].compared}
+
+
+def _collapse(wish: Wish, known: Collection[str]) -> str | None:
+    """When a run counts as collapsed, by one of the scores that runs will have."""
+    if wish.collapsed is None:
+        return None
+    higher = {name: better for name, better in directions().items() if name in known}
+    return str(parse_collapse(wish.collapsed, higher))
 
 
 def _check_measurable(name: str, run: Run, metrics: Sequence[str]) -> None:

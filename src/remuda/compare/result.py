@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from remuda.compare.arms import parse_collapse
 from remuda.compare.measure import COSTS, Measured
 from remuda.compare.plan import Plan, share_their_start
 from remuda.compare.statistics.curves import CostSummary, cost_to_reach, summarise_costs
+from remuda.compare.statistics.shares import Share, same_share, share
 from remuda.compare.statistics.significance import Significance, holm, significance
 from remuda.compare.statistics.summaries import (
     Chance,
@@ -54,6 +56,7 @@ class ArmResult:
     scores: Mapping[str, Summary]
     costs: Mapping[str, Summary]
     reached: Mapping[str, CostSummary] | None  # what the target cost, by kind of cost
+    collapsed: Share | None = None  # of its runs, where the plan says when they are
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,16 @@ class PairResult:
 
 
 @dataclass(frozen=True)
+class CollapsePair:
+    """Whether runs of one arm collapse more often than those of another."""
+
+    a: str
+    b: str
+    test: Significance
+    adjusted: float | None  # p after Holm's correction over all pairs of arms
+
+
+@dataclass(frozen=True)
 class Result:
     """A comparison as far as its runs are finished."""
 
@@ -106,6 +119,7 @@ class Result:
     pairs: tuple[PairResult, ...]
     measured: tuple[Measured, ...]
     planned_only: tuple[PairResult, ...] = ()  # the deciding score without seeds added later
+    collapses: tuple[CollapsePair, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
     @property
@@ -133,7 +147,53 @@ def analyse(
         if len({run.arm for run in first}) == len(present):
             found = _pairs(plan, first, shared, present)
             planned_only = tuple(pair for pair in found if pair.score == plan.score)
-    return Result(plan, tuple(shared), live, arms, pairs, tuple(measured), planned_only)
+    fallen = _fallen(plan, measured, shared)
+    if fallen:
+        counts = {name: share(sum(runs.values()), len(runs)) for name, runs in fallen.items()}
+        arms = tuple(replace(arm, collapsed=counts[arm.name]) for arm in arms)
+    return Result(
+        *(plan, tuple(shared), live, arms, pairs, tuple(measured), planned_only),
+        collapses=_collapse_pairs(plan, fallen),
+    )
+
+
+def _fallen(
+    plan: Plan, measured: Sequence[Measured], scores: Sequence[Score]
+) -> dict[str, dict[int, bool]]:
+    """By arm and seed, whether the run collapsed; empty where the plan says nothing of it."""
+    if plan.collapsed is None or not measured:
+        return {}
+    collapsed = parse_collapse(
+        plan.collapsed, {score.name: score.higher_is_better for score in scores}
+    )
+    names = [arm.name for arm in plan.arms]
+    found: dict[str, dict[int, bool]] = {name: {} for name in names}
+    for run in measured:
+        found[run.arm][run.seed] = collapsed(run.values[collapsed.score])
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def _collapse_pairs(
+    plan: Plan, fallen: Mapping[str, Mapping[int, bool]]
+) -> tuple[CollapsePair, ...]:
+    tests = {}
+    for a, b in combinations(fallen, 2):
+        common = sorted(set(fallen[a]) & set(fallen[b]))
+        paired = bool(common) and _paired(plan, a, b)
+        one, other = (
+            [arm[seed] for seed in common] if paired else list(arm.values())
+            for arm in (fallen[a], fallen[b])
+        )
+        tests[a, b] = same_share(one, other, paired=paired)
+    adjusted = holm([test.p for test in tests.values()])
+    return tuple(
+        CollapsePair(a, b, test, p)
+        for ((a, b), test), p in zip(tests.items(), adjusted, strict=True)
+    )
+
+
+def _paired(plan: Plan, a: str, b: str) -> bool:
+    return share_their_start(validate(plan.arm(a).config), validate(plan.arm(b).config))
 
 
 def _arm(
@@ -190,7 +250,7 @@ def _pairs(
 def _pair(
     plan: Plan, score: Score, a: str, b: str, by_arm: Mapping[str, Mapping[int, Measured]]
 ) -> PairResult:
-    paired = share_their_start(validate(plan.arm(a).config), validate(plan.arm(b).config))
+    paired = _paired(plan, a, b)
     ours, theirs = by_arm[a], by_arm[b]
     common = sorted(set(ours) & set(theirs))
     if paired and common:
@@ -226,12 +286,17 @@ def to_json(result: Result) -> dict[str, Any]:
                 "seeds": list(arm.seeds),
                 "scores": {name: vars(one) for name, one in arm.scores.items()},
                 "costs": {name: vars(one) for name, one in arm.costs.items()},
+                "collapsed": arm.collapsed and vars(arm.collapsed),
                 "target_reached": arm.reached
                 and {name: vars(one) for name, one in arm.reached.items()},
             }
             for arm in result.arms
         ],
         "pairs": [_pair_json(pair) for pair in result.pairs],
+        "collapses": [
+            {"a": pair.a, "b": pair.b, "test": vars(pair.test), "p_holm": pair.adjusted}
+            for pair in result.collapses
+        ],
         "without_added_seeds": [_pair_json(pair) for pair in result.planned_only] or None,
     }
 

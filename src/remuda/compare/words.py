@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,8 @@ def tables(result: Result) -> list[Table]:
     found = [_seeds(result, first), _pair_table(result, [first])]
     if others:
         found += [_medians(result, others), _pair_table(result, others)]
+    if result.plan.collapsed is not None:
+        found += [_collapse_table(result), _collapse_pairs(result)]
     found.append(_cost_table(result))
     if result.plan.target is not None:
         found.append(_target_table(result))
@@ -174,6 +177,37 @@ def _pair_table(result: Result, scores: Sequence[Score]) -> Table:
     note = f"Tests: {'; '.join(tests)}. Holm over {len(result.pairs)} pairs and scores."
     which = scores[0].title if len(scores) == 1 else "the other scores"
     return Table(f"Pairs of arms: {which}", columns, tuple(rows), note)
+
+
+def _collapse_table(result: Result) -> Table:
+    rows = [
+        (arm.name, f"{part.count} of {part.of}", f"{part.low:.2f}–{part.high:.2f}")
+        for arm in result.arms
+        for part in [arm.collapsed]
+        if part is not None
+    ]
+    columns = ("arm", "collapsed", "share [95 %]")
+    note = "Also runs whose score is not finite. Intervals: Clopper and Pearson's."
+    return Table(f"Collapsed runs: {_criterion(result)}", columns, tuple(rows), note)
+
+
+def _collapse_pairs(result: Result) -> Table:
+    rows = [
+        (f"{pair.a}, {pair.b}", probability_text(pair.test.p), probability_text(pair.adjusted))
+        for pair in result.collapses
+    ]
+    tests = dict.fromkeys(pair.test.name for pair in result.collapses)
+    note = f"Tests: {'; '.join(tests)}. Holm over these {len(rows)} pairs."
+    title = f"Pairs of arms: share of collapsed runs ({_criterion(result)})"
+    return Table(title, ("pair", "p", "p (Holm)"), tuple(rows), note)
+
+
+def _criterion(result: Result) -> str:
+    """As a reader writes it: TVD > 0.5."""
+    text = result.plan.collapsed or ""
+    title = {score.name: score.title for score in result.scores}
+    name, sign, limit = re.split("([<>])", text)
+    return f"{title[name]} {sign} {limit}"
 
 
 def _cost_table(result: Result) -> Table:
