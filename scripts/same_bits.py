@@ -624,7 +624,7 @@ def _distance(kind: str, old: bytes, new: bytes) -> str:
 
 
 def _without_paths(text: str) -> str:
-    """An ancestor from another run is named by a hash of where that run lies, too."""
+    """Before runs had ids, an ancestor was named by a hash of where its run lay, too."""
     return re.sub(r"@[0-9a-f]{8}/", "@/", text)
 
 

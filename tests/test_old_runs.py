@@ -1,7 +1,8 @@
 """Runs of an earlier revision go on, load and sample as they did then.
 
 The runs in `fixtures/before` were made by `scripts/make_old_run_fixture.py` before the source was
-rearranged; each lies beside what that revision made of it. Only what is public is used here.
+rearranged; each lies beside what that revision made of it. Only what is public is used here, and
+`RunFolder`, for a run's id.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ import pytest
 from safetensors.numpy import load_file
 
 import remuda
+from remuda.runs.store import RunFolder
 from tests import tiny_runs
 
 BEFORE = Path(__file__).parent / "fixtures" / "before"
 INTERRUPTED = ("cellular", "gap", "class_parallel", "independent")
+OLD_IDS = {
+    "cellular": "874e81026a5c6b19",
+    "gap": "fd6c4734fb6f57ba",
+    "class_parallel": "29815701edca689d",
+    "independent": "4f5f1bf1b9138183",
+    "finished": "9f15df171ae5ae57",
+}
 ROUNDS = 3
 Tensors = dict[str, npt.NDArray[Any]]
 
@@ -110,6 +119,14 @@ def test_an_old_finished_run_is_loaded_and_has_nothing_to_resume(tmp_path: Path)
     assert remuda.resume(run) is None
     wanted = np.load(BEFORE / "finished" / "samples.npy")
     assert_close(remuda.load(run).sample(len(wanted), seed=0), wanted)
+
+
+@pytest.mark.parametrize(("name", "known"), OLD_IDS.items())
+def test_an_old_run_has_the_same_id_in_every_version(name: str, known: str, tmp_path: Path) -> None:
+    """Later runs write it into the lineages of what they take from here."""
+    run = RunFolder.open(copied(name, tmp_path))
+    assert run.env().id is None
+    assert run.id() == known
 
 
 @pytest.mark.parametrize("name", ["finished", "independent"])

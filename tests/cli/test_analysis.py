@@ -104,7 +104,7 @@ def test_classes_are_drawn_beside_the_scores(images: Path, tmp_path: Path) -> No
 
 MISTAKES = {
     "one run": (["gam", "ALONE"], "1 run: a battle needs judges from elsewhere"),
-    "twice": (["gam", "ALONE", "ALONE"], "2 runs are called alone"),
+    "twice": (["gam", "ALONE", "ALONE"], "allowed: every run once"),
     "exclusion": (
         ["gam", "ALONE", "SWAPPED", "--exclusion", "blok"],
         "--exclusion=blok: unknown; did you mean block? allowed: seen, block",

@@ -6,7 +6,6 @@ With three cells, whose mean no float holds exactly.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +158,8 @@ def test_runs_of_other_methods_are_not_merged(strangers: Path) -> None:
 
 def test_all_have_met_the_discriminator_that_all_come_from(undisturbed: Path) -> None:
     found = load_population(undisturbed)
-    assert [member.lineage for member in found.members] == ["run/0"] * 3
-    assert all("run/0" in member.met for member in found.members)
+    assert [member.lineage for member in found.members] == [f"{found.id}/0"] * 3
+    assert all(f"{found.id}/0" in member.met for member in found.members)
     assert not found.is_isolated
     assert "0" in load(undisturbed).members[0].met
 
@@ -211,8 +210,8 @@ def test_one_gan_for_all_cells_is_a_common_start(
     for parcel in found.values():
         mine = {k: v for k, v in parcel.tensors.items() if ".network." in k}
         assert same(mine, {k: first.tensors[k] for k in mine})
-        assert re.fullmatch(r"apart@[0-9a-f]{8}/1", parcel.meta["memory"]["ancestor"])
-        assert parcel.meta["memory"]["lineage"] == "apart/1"
+        assert parcel.meta["memory"]["ancestor"] == f"{RunFolder(strangers).id()}/1"
+        assert parcel.meta["memory"]["lineage"] == f"{RunFolder(strangers).id()}/1"
 
 
 @every_way
@@ -233,7 +232,7 @@ def test_a_run_with_averaging_can_be_gone_on_with(
 ) -> None:
     found = begun(data, tmp_path, f"[{undisturbed}]", method)
     for cell, parcel in enumerate(found.values()):
-        assert re.fullmatch(r"run@[0-9a-f]{8}/0", parcel.meta["memory"]["ancestor"])
+        assert parcel.meta["memory"]["ancestor"] == f"{RunFolder(undisturbed).id()}/0"
         mine = {k: v for k, v in parcel.tensors.items() if ".network." in k}
         assert same(mine, {k: last(undisturbed)[cell].tensors[k] for k in mine})
 

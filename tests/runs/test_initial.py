@@ -12,9 +12,8 @@ import torch
 from remuda.config import load_config
 from remuda.errors import ConfigError, DamagedError
 from remuda.gan.parcels import Parcel, role_tensors
-from remuda.methods import lineage, lineages_met
+from remuda.methods import ancestor, lineage, lineages_met
 from remuda.parallel import training
-from remuda.runs.initial import _place
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, write_data
 
@@ -71,11 +70,12 @@ def test_cells_start_from_the_gans_of_the_runs_in_order(earlier: Path, tmp_path:
             assert same_network(begun, start, role)
             assert not any(name.startswith("adam.") for name in role_tensors(begun, role))
             assert not same_network(last(run)[cell], start, role)  # and train on
-    assert lineage(run.load_initial(0)) == "one/0"
-    assert lineages_met(run.load_initial(0)) == {"one/0"}
-    assert lineage(run.load_initial(1)) == "two/0"  # the pair had swapped
-    assert lineages_met(run.load_initial(1)) == {"two/0", "two/1"}
-    assert lineages_met(last(run)[1]) == {"two/0", "two/1"}
+    one, two = (RunFolder(earlier / name).id() for name in ("one", "two"))
+    assert lineage(run.load_initial(0)) == f"{one}/0"
+    assert lineages_met(run.load_initial(0)) == {f"{one}/0"}
+    assert lineage(run.load_initial(1)) == f"{two}/0"  # the pair had swapped
+    assert lineages_met(run.load_initial(1)) == {f"{two}/0", f"{two}/1"}
+    assert lineages_met(last(run)[1]) == {f"{two}/0", f"{two}/1"}
 
 
 def test_a_whole_run_gives_all_its_cells(earlier: Path, tmp_path: Path) -> None:
@@ -93,20 +93,52 @@ def test_an_ensemble_gives_generators_and_discriminators_are_new(
     assert same_network(begun, start, "generator")
     assert not same_network(begun, start, "discriminator")
     assert lineage(begun) == "0"
-    assert lineages_met(begun) == {"one/0"}
+    assert lineages_met(begun) == {f"{RunFolder(earlier / 'one').id()}/0"}
 
 
 def test_an_ensemble_tells_whom_its_generators_met(earlier: Path, tmp_path: Path) -> None:
-    source = earlier / "two" / "ensemble"
+    source = shutil.copytree(earlier / "two" / "ensemble", tmp_path / "elsewhere")
     run = train(tmp_path, "fine", f"init_from=[{source}]", "grid=1x1", "rounds=1")
-    assert lineages_met(run.load_initial(0)) == {"two/0", "two/1"}
+    two = RunFolder(earlier / "two").id()
+    assert lineages_met(run.load_initial(0)) == {f"{two}/0", f"{two}/1"}
+    assert ancestor(run.load_initial(0)).startswith(f"{two}/")
+
+
+def without_ids(run: Path) -> Path:
+    """The run as an earlier version wrote it."""
+    for path, part in ((run / "env.json", None), (run / "ensemble" / "config.json", "about")):
+        content = json.loads(path.read_text())
+        del (content[part] if part else content)["id"]
+        path.write_text(json.dumps(content))
+    return run
+
+
+def test_an_ensemble_of_an_earlier_version_is_known_by_its_run_or_by_its_folder(
+    earlier: Path, tmp_path: Path
+) -> None:
+    old = without_ids(shutil.copytree(earlier / "two", tmp_path / "old"))
+    run = train(tmp_path, "near", f"init_from=[{old / 'ensemble'}]", "grid=1x1", "rounds=1")
+    two = RunFolder(earlier / "two").id()
+    assert lineages_met(run.load_initial(0)) == {f"{two}/0", f"{two}/1"}
+    origins = []
+    for place in ("a", "b"):
+        away = shutil.copytree(old / "ensemble", tmp_path / place / "old" / "best")
+        run = train(tmp_path, f"far-{place}", f"init_from=[{away}]", "grid=1x1", "rounds=1")
+        assert lineages_met(run.load_initial(0)) == {"old/0", "old/1"}
+        origins.append(ancestor(run.load_initial(0)))
+    assert origins[0] == origins[1]  # equal weights, wherever they are
+    other = without_ids(shutil.copytree(earlier / "one", tmp_path / "other"))
+    away = shutil.copytree(other / "ensemble", tmp_path / "c" / "old" / "best")
+    run = train(tmp_path, "far-c", f"init_from=[{away}]", "grid=1x1", "rounds=1")
+    assert ancestor(run.load_initial(0)) not in origins
 
 
 def test_after_a_cellular_run_all_connected_cells_have_met(earlier: Path, tmp_path: Path) -> None:
     del earlier
     train(tmp_path, "cells", "method=cellular", "method.tournament_size=1", "rounds=1")
     run = train(tmp_path, "fine", f"init_from=[{tmp_path / 'cells'}]", "rounds=1")
-    assert lineages_met(run.load_initial(0)) == {"cells/0", "cells/1"}
+    cells = RunFolder(tmp_path / "cells").id()
+    assert lineages_met(run.load_initial(0)) == {f"{cells}/0", f"{cells}/1"}
 
 
 def test_a_resumed_run_needs_the_earlier_ones_no_more(earlier: Path, tmp_path: Path) -> None:
@@ -187,7 +219,27 @@ def test_the_run_folder_says_what_it_holds(earlier: Path, tmp_path: Path) -> Non
     assert load_config(str(tmp_path / "fine" / "config.yaml")).init_from == (str(earlier / "two"),)
 
 
-def test_runs_of_the_same_name_in_other_folders_are_strangers(tmp_path: Path) -> None:
-    one, other = tmp_path / "a" / "run", tmp_path / "b" / "run"
-    assert _place(one) != _place(other)
-    assert _place(one) == _place(tmp_path / "a" / ".." / "a" / "run")
+def test_runs_of_the_same_name_in_other_folders_are_strangers_and_copies_relatives(
+    earlier: Path, tmp_path: Path
+) -> None:
+    origins = {}
+    for place, name in (("a", "one"), ("b", "two"), ("c", "two")):
+        source = shutil.copytree(earlier / name, tmp_path / place / "run")
+        more = (f"init_from=['{source}:0']", "grid=1x1", "rounds=1")
+        begun = train(tmp_path, f"from-{place}", *more).load_initial(0)
+        origins[place] = (lineage(begun), ancestor(begun))
+    assert not set(origins["a"]) & set(origins["b"])
+    assert origins["b"] == origins["c"]
+
+
+def test_a_chain_of_runs_keeps_the_names_of_the_first(earlier: Path, tmp_path: Path) -> None:
+    train(tmp_path, "second", f"init_from=[{earlier / 'one'}]", "grid=1x1", "rounds=1")
+    moved = (tmp_path / "second").rename(tmp_path / "moved")
+    third = train(tmp_path, "third", f"init_from=[{moved}]", "grid=1x1", "rounds=1")
+    one = RunFolder(earlier / "one").id()
+    assert lineage(last(third)[0]) == f"{one}/0"
+    assert ancestor(last(third)[0]) == f"{one}/0"
+    ensemble = shutil.copytree(moved / "ensemble", tmp_path / "generators")
+    fourth = train(tmp_path, "fourth", f"init_from=[{ensemble}]", "grid=1x1", "rounds=1")
+    # The generator is one's; the ensemble says whom it met, not who began it.
+    assert lineages_met(last(fourth)[0]) == {f"{one}/0", "0"}

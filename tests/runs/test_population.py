@@ -41,15 +41,18 @@ def test_members_are_those_of_the_last_checkpoint(alone: Path) -> None:
 
 def test_isolated_gans_met_only_their_own_discriminator(alone: Path) -> None:
     found = load_population(alone)
-    assert [member.lineage for member in found.members] == ["alone/0", "alone/1"]
-    assert [member.met for member in found.members] == [{"alone/0"}, {"alone/1"}]
+    own = RunFolder.open(alone).id()
+    assert found.id == own
+    assert [member.lineage for member in found.members] == [f"{own}/0", f"{own}/1"]
+    assert [member.met for member in found.members] == [{f"{own}/0"}, {f"{own}/1"}]
     assert found.is_isolated
 
 
 def test_swapped_discriminators_keep_their_lineage(swapped: Path) -> None:
     found = load_population(swapped)
-    assert [member.lineage for member in found.members] == ["swapped/1", "swapped/0"]
-    assert all(member.met == {"swapped/0", "swapped/1"} for member in found.members)
+    own = found.id
+    assert [member.lineage for member in found.members] == [f"{own}/1", f"{own}/0"]
+    assert all(member.met == {f"{own}/0", f"{own}/1"} for member in found.members)
     assert not found.is_isolated
 
 
@@ -60,7 +63,7 @@ def test_gans_that_never_swap_are_isolated(runs: Path) -> None:
 def test_in_a_grid_whoever_is_connected_has_met(runs: Path) -> None:
     path = points_run(runs / "cells", "method=cellular", "method.tournament_size=1", "rounds=1")
     found = load_population(path)
-    assert all(member.met == {"cells/0", "cells/1"} for member in found.members)
+    assert all(member.met == {f"{found.id}/0", f"{found.id}/1"} for member in found.members)
     assert not found.is_isolated
 
 
@@ -69,9 +72,9 @@ def test_fine_tuned_discriminators_are_known_by_where_they_came_from(
 ) -> None:
     more = ("method=cellular", "method.selection=false", f"init_from=[{alone}]", "rounds=1")
     path = points_run(runs / "tuned", *more)
-    found = load_population(path)
-    assert {member.lineage for member in found.members} == {"alone/0", "alone/1"}
-    assert all(member.met >= {"alone/0", "alone/1"} for member in found.members)
+    found, first = load_population(path), RunFolder.open(alone).id()
+    assert {member.lineage for member in found.members} == {f"{first}/0", f"{first}/1"}
+    assert all(member.met >= {f"{first}/0", f"{first}/1"} for member in found.members)
 
 
 def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
@@ -80,7 +83,8 @@ def test_a_single_gan_that_was_fine_tuned_counts_as_one_trained_alone(
     more = (f"init_from=['{swapped}:0']", "grid=1x1", "rounds=1")
     found = load_population(points_run(runs / "tuned-alone", "method=independent", *more))
     assert found.is_isolated
-    assert found.members[0].met == {"swapped/0", "swapped/1"}
+    first = RunFolder.open(swapped).id()
+    assert found.members[0].met == {f"{first}/0", f"{first}/1"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from remuda.analysis.naming import short_names
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics.gam import (
     TOLERANCE,
@@ -30,6 +31,7 @@ from remuda.runs.population import (
     judging_objectives,
     load_population,
 )
+from remuda.runs.store import RunFolder
 
 MOST_REAL = 10_000
 _LONGEST = 8  # letters of a run's name that fit over the columns of a matrix
@@ -134,7 +136,7 @@ def fight(
 ) -> Battle:
     """Let the last checkpoints of two or more runs judge each other's samples."""
     populations = _load(paths, data_dir, progress)
-    names = [population.path.resolve().name for population in populations]
+    names = short_names([population.path.resolve() for population in populations])
     labels = _labels(names)
     everyone = [(place, one) for place, found in enumerate(populations) for one in found.members]
     shares = torch.zeros(len(everyone), len(everyone), dtype=torch.float64)
@@ -155,7 +157,10 @@ def fight(
         )
         for place, judge in everyone
     )
-    contenders = [Contender(place, one.lineage, one.met) for place, one in everyone]
+    contenders = [
+        Contender(place, one.lineage, _with_old_names(one.met, populations))
+        for place, one in everyone
+    ]
     allowed = may_judge(contenders, exclusion)
     return Battle(
         names=tuple(f"{labels[place]}:{one.cell}" for place, one in everyone),
@@ -168,6 +173,20 @@ def fight(
         sides=_sides(populations, names, labels, gam2(shares, allowed)),
         tolerance=tolerance,
     )
+
+
+def _with_old_names(met: frozenset[str], runs: Sequence[Population]) -> frozenset[str]:
+    """Lineages with both of their names: earlier versions wrote a run's folder for its id."""
+    found = set(met)
+    for run in runs:
+        folder = run.path.resolve().name
+        for one in met:
+            origin, _, number = one.rpartition("/")
+            if origin == run.id:
+                found.add(f"{folder}/{number}")
+            elif origin == folder:
+                found.add(f"{run.id}/{number}")
+    return frozenset(found)
 
 
 def _labels(names: Sequence[str]) -> list[str]:
@@ -196,14 +215,7 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
         raise ConfigError(
             f"{len(paths)} run: a battle needs judges from elsewhere; allowed: two runs or more"
         )
-    called = [path.resolve().name for path in paths]
-    for path, name in zip(paths, called, strict=True):
-        if called.count(name) > 1:
-            # A lineage that one run took from another is identified by that run's name.
-            raise ConfigError(
-                f"{path}: {called.count(name)} runs are called {name}; "
-                "allowed: every run once, each with a name of its own"
-            )
+    _check_different(paths)
     populations: list[Population] = []
     for path in paths:
         progress(f"loading {path}")
@@ -228,6 +240,19 @@ def _load(paths: Sequence[Path], data_dir: Path | None, progress: Progress) -> l
             )
         populations.append(found)
     return populations
+
+
+def _check_different(paths: Sequence[Path]) -> None:
+    """Refuse a run beside itself, its copy or its repetition: it would be its own judge."""
+    known: dict[str, Path] = {}
+    for path in paths:
+        own = RunFolder.open(path).id()
+        if own in known:
+            raise ConfigError(
+                f"{path}: the same run as {known[own]} (id {own}: equal settings, seed and data, "
+                "whatever its name and rounds); allowed: every run once"
+            )
+        known[own] = path
 
 
 def rescaled(items: Tensor, source: Population, target: Population) -> Tensor:

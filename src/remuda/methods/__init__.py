@@ -10,7 +10,15 @@ from remuda.methods.cellular import Cellular
 from remuda.methods.class_parallel import ClassParallel
 from remuda.methods.gap import Gap
 from remuda.methods.independent import Independent
-from remuda.methods.lineage import all_met, ancestor, diversity, lineage, lineages_met, linked_cells
+from remuda.methods.lineage import (
+    all_met,
+    ancestor,
+    diversity,
+    lineage,
+    lineages_met,
+    linked_cells,
+    qualified,
+)
 from remuda.methods.state import CellState, read_state
 
 METHODS |= {
@@ -42,6 +50,7 @@ __all__ = [
     "lineages_met",
     "linked_cells",
     "mean_tensors",
+    "qualified",
     "read_state",
     "resolved",
 ]

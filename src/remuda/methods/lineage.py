@@ -25,7 +25,8 @@ MOST_ROUNDS = 50
 def lineage(parcel: Parcel) -> str:
     """The id of a parcel's discriminator, which goes with it from member to member.
 
-    The number of the cell that it began in; if that was in an earlier run, RUN/NUMBER.
+    The number of the cell that it began in; if that was in an earlier run, ID/NUMBER
+    with the id of that run. (Earlier versions wrote the name of its folder instead of its id.)
     """
     return origin(parcel).lineage
 
@@ -33,6 +34,11 @@ def lineage(parcel: Parcel) -> str:
 def ancestor(parcel: Parcel) -> str:
     """The cell that began a parcel's generator: as `lineage` is of its discriminator."""
     return origin(parcel).ancestor
+
+
+def qualified(run: str, name: str) -> str:
+    """A lineage as other runs know it; one that already came from elsewhere keeps its name."""
+    return name if "/" in name else f"{run}/{name}"
 
 
 class Origin(NamedTuple):

@@ -17,8 +17,9 @@ from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.files import digest
 from remuda.gan.average import Average, average_tensors
 from remuda.gan.parcels import Parcel, network_weights, role_tensors
-from remuda.methods import CellState, all_met, ancestor, build_method, lineage
-from remuda.runs.ensemble import CONFIG_FILE, load_ensemble
+from remuda.methods import CellState, all_met, ancestor, build_method, lineage, qualified
+from remuda.runs.ensemble import CONFIG_FILE, MODEL_FILE, Ensemble, load_ensemble
+from remuda.runs.identity import is_id
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder, initial_file
 
@@ -55,12 +56,8 @@ def initial_parcels(run: Run) -> dict[str, Parcel]:
 
 def _starts(source: str) -> Iterator[Start]:
     path, chosen = _split(source)
-    name = path.resolve().name
     try:
-        if (path / CONFIG_FILE).is_file():
-            found = list(_of_ensemble(path, path.resolve().parent.name))
-        else:
-            found = list(_of_run(path, name))
+        found = list(_of_ensemble(path) if (path / CONFIG_FILE).is_file() else _of_run(path))
     except StoreError as error:
         raise ConfigError(f"init_from={source}: {error}") from None
     if chosen is None:
@@ -90,13 +87,13 @@ def _split(source: str) -> tuple[Path, int | None]:
     return path, int(tail)
 
 
-def _of_run(path: Path, name: str) -> Iterator[Start]:
+def _of_run(path: Path) -> Iterator[Start]:
     folder = RunFolder.open(path)
-    config = folder.config()
+    config, own = folder.config(), folder.id()
     parcels = _newest(folder)
     if parcels is None:
         if (folder.ensemble_path / CONFIG_FILE).is_file():
-            yield from _of_ensemble(folder.ensemble_path, name, where=path)
+            yield from _of_ensemble(folder.ensemble_path, where=path)
             return
         raise StoreError("it has neither a readable checkpoint nor an ensemble")
     met = all_met(parcels, build_method(config))
@@ -107,9 +104,9 @@ def _of_run(path: Path, name: str) -> Iterator[Start]:
             network_weights(parcel, "generator"),
             average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
-            _qualified(name, lineage(parcel)),
-            _qualified(_place(path), ancestor(parcel)),
-            tuple(sorted(_qualified(name, one) for one in met[cell])),
+            qualified(own, lineage(parcel)),
+            qualified(own, ancestor(parcel)),
+            tuple(sorted(qualified(own, one) for one in met[cell])),
         )
 
 
@@ -122,8 +119,9 @@ def _newest(folder: RunFolder) -> dict[int, Parcel] | None:
     return None
 
 
-def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator[Start]:
+def _of_ensemble(folder: Path, where: Path | None = None) -> Iterator[Start]:
     ensemble = load_ensemble(folder)
+    own, founder = _origin(folder, ensemble)
     for member in ensemble.members:
         yield Start(
             f"{where or folder}:{member.cell}",
@@ -132,20 +130,23 @@ def _of_ensemble(folder: Path, name: str, where: Path | None = None) -> Iterator
             {},
             None,
             None,
-            _qualified(_place(where or folder), str(member.cell)),
-            tuple(_qualified(name, one) for one in member.met or (str(member.cell),)),
+            qualified(founder, str(member.cell)),
+            tuple(sorted(qualified(own, one) for one in member.met or (str(member.cell),))),
         )
 
 
-def _place(path: Path) -> str:
-    """A run's name that no run in another folder has: its weights are no relatives of ours."""
-    whole = path.resolve()
-    return f"{whole.name}@{digest(str(whole).encode())[:8]}"
-
-
-def _qualified(run: str, name: str) -> str:
-    """A lineage as other runs know it; one that already came from elsewhere keeps its name."""
-    return name if "/" in name else f"{run}/{name}"
+def _origin(folder: Path, ensemble: Ensemble) -> tuple[str, str]:
+    """The run of an ensemble: what qualifies lineages that it met, and those of its generators."""
+    said = ensemble.about.get("id")
+    if is_id(said):
+        return said, said
+    # One of an earlier version does not say; if it lies in its run folder, that is asked.
+    run = RunFolder(folder.resolve().parent)
+    if run.ensemble_path == folder.resolve() and (run.path / "config.yaml").is_file():
+        return run.id(), run.id()
+    # Else it is known by the folder it is in, as that version knew it. That may be called as other
+    # folders are, and strangers must not count as relatives: its weights tell it from them.
+    return run.path.name, digest((folder / MODEL_FILE).read_bytes())[:16]
 
 
 def _begun(run: Run, number: int, start: Start) -> Parcel:

@@ -70,6 +70,10 @@ class Outcome:
         self._parcels = parcels
 
     @cached_property
+    def _id(self) -> str:
+        return self._folder.id()
+
+    @cached_property
     def _linked(self) -> Mapping[int, frozenset[int]]:
         return linked_cells(self._run.method, self._config.cells, self._config.rounds)
 
@@ -146,6 +150,7 @@ class Outcome:
             dataset.scaling,
             {
                 "run": self._config.name,
+                "id": self._id,
                 "method": self._config.method.name,
                 "data": dataset.name,
                 "rounds": round,

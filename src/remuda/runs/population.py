@@ -14,7 +14,7 @@ from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
 from remuda.data import Dataset, StoredItems, has_unseen, load_dataset, load_unseen
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
 from remuda.gan.networks import draw_noise, generate
-from remuda.methods import all_met, build_method, lineage, linked_cells
+from remuda.methods import all_met, build_method, lineage, linked_cells, qualified
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream
@@ -51,6 +51,7 @@ class Population:
     """All GANs of a run after some round, with the data they were trained on."""
 
     path: Path
+    id: str  # of the run
     config: Config
     dataset: Dataset
     round: int
@@ -86,7 +87,7 @@ def load_population(
     dataset = load_dataset(config.data)
     method = build_method(config)
     parcels = folder.load_checkpoint(checkpoints[-1])
-    met = all_met(parcels, method)
+    met, own = all_met(parcels, method), folder.id()
     members = []
     for index in range(config.cells):
         cell = method.probe(index, dataset, method.view(dataset, index))
@@ -103,13 +104,14 @@ def load_population(
                 cell.network,
                 cell.gan.generator.judged.requires_grad_(False),
                 cell.gan.discriminator.network.eval().requires_grad_(False),
-                _known_as(lineage(parcels[index]), path),
-                frozenset(_known_as(one, path) for one in met[index]),
+                qualified(own, lineage(parcels[index])),
+                frozenset(qualified(own, one) for one in met[index]),
             )
         )
     groups = linked_cells(method, config.cells, checkpoints[-1].round)
     isolated = all(len(group) == 1 for group in groups.values())
-    return Population(path, config, dataset, checkpoints[-1].round, tuple(members), isolated)
+    last = checkpoints[-1].round
+    return Population(path, own, config, dataset, last, tuple(members), isolated)
 
 
 def judging_objectives() -> list[str]:
@@ -132,8 +134,3 @@ def held_out(dataset: Dataset, settings: DataSettings) -> tuple[StoredItems, str
         except DataError:
             pass  # the files of the test split are not here
     return dataset.items, f"training items of {dataset.name} (none are held out)"
-
-
-def _known_as(name: str, path: Path) -> str:
-    """A lineage's name among those of other runs, as `init_from` writes it too."""
-    return name if "/" in name else f"{path.resolve().name}/{name}"

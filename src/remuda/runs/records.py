@@ -8,6 +8,8 @@ from pydantic import Field
 
 from remuda.config.records import Record
 
+ID_PATTERN = r"^[0-9a-f]{16}$"
+
 
 class DataSummary(Record):
     """Which data a run trains on."""
@@ -20,6 +22,7 @@ class DataSummary(Record):
 class Environment(Record):
     """Where a run was started: its software, its settings and its data."""
 
+    id: str | None = Field(None, pattern=ID_PATTERN)  # absent in runs of earlier versions
     remuda: str | None = None
     torch: str | None = None
     platform: str | None = None

@@ -1,7 +1,7 @@
 """The run folder: what ran, what happened, and all that a restart needs.
 
 config.yaml                        the resolved configuration
-env.json                           versions, host, revision, fingerprint of the data
+env.json                           the run's id, versions, host, revision, fingerprint of the data
 initial-0000.safetensors           what cell 0 started from, where that was an earlier run
 extractor.safetensors              what scores the run, where that was made for its data
 events.jsonl                       one line per cell and round, and what happened to the run
@@ -29,6 +29,7 @@ from remuda.files import digest, is_locked, lock, write_atomically, write_json
 from remuda.gan.parcels import Parcel
 from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_saved_parcel
 from remuda.runs.events import EventLog
+from remuda.runs.identity import INITIAL, run_id
 from remuda.runs.records import Environment, RunResult, RunStatus
 
 STATUS = "status.json"
@@ -64,7 +65,9 @@ class RunFolder:
         for name, content in (attachments or {}).items():
             write_atomically(path / name, content)
         sums = {name: digest(content) for name, content in (attachments or {}).items()}
-        write_json(path / "env.json", {**env, "attachments": sums} if sums else env)
+        env = {**env, "attachments": sums} if sums else env
+        own = run_id(config, Environment.model_validate(env))
+        write_json(path / "env.json", {"id": own, **env})
         # Last, because it makes the folder a run: by now all that a restart needs is there.
         write_atomically(path / "config.yaml", render(config).encode())
         return cls(path)
@@ -82,6 +85,11 @@ class RunFolder:
 
     def env(self) -> Environment:
         return read_record(self.path / "env.json", Environment, "description of the environment")
+
+    def id(self) -> str:
+        """Tells the run from all others, wherever its folder is and whatever it is called."""
+        env = self.env()
+        return env.id or run_id(self.config(), env)
 
     def lock(self) -> AbstractContextManager[None]:
         """Held while a process trains here, so that two never share a folder."""
@@ -210,7 +218,7 @@ def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
 
 def initial_file(cell: int) -> str:
     """The name of the file with what a cell started from."""
-    return f"initial-{cell:04d}.safetensors"
+    return f"{INITIAL}{cell:04d}.safetensors"
 
 
 def find_runs(root: Path) -> list[RunFolder]:
