@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.config import load_config
+from remuda.config import Config, load_config
 from remuda.parallel import training
 from remuda.runs.store import RunFolder
 
 
 def trained(preset: str, settings: list[str], folder: Path) -> Path:
     """Train a run with these settings, or finish or reuse the one in the folder."""
-    config = load_config(preset, [*settings, f"run.dir={folder}"])
+    return trained_config(load_config(preset, [*settings, f"run.dir={folder}"]))
+
+
+def trained_config(config: Config) -> Path:
+    """The same from a whole configuration, which says where it is kept."""
+    assert config.run.dir is not None
+    folder = Path(config.run.dir)
     if not (folder / "config.yaml").is_file():
         training.train(config)
         return folder

@@ -41,6 +41,33 @@ def test_the_matrix_is_what_each_discriminator_says_of_each_generator(
     assert found.real == "100 held-out items of ring8"
 
 
+def test_judges_of_a_third_run_are_the_same_for_all_and_are_not_judged(
+    alone: Path, swapped: Path, runs: Path
+) -> None:
+    third = points_run(runs / "third", "method=independent", "seed=77")
+    found = fight([alone, swapped], judges=[third], samples=60)
+    assert found.names == ("alone:0", "alone:1", "swapped:0", "swapped:1")
+    assert found.judges == ("third:0", "third:1")
+    assert found.judging == ("third",)
+    assert found.shares.shape == (2, 4)
+    assert found.allowed.all()
+    everybody = fight([alone, swapped, third], samples=60)
+    assert torch.equal(found.shares, everybody.shares[4:, :4])
+    assert [side.name for side in found.sides] == ["alone", "swapped"]
+    averages = [one.average for side in found.sides for one in side.scores]
+    assert averages == pytest.approx(found.shares.mean(0).tolist())
+    assert [one.singles for one in found.helped()] == ["alone"]
+    assert found.helped()[0].judges == 2
+    assert found.duels() == []
+
+
+def test_a_third_run_does_not_judge_what_it_trained(alone: Path, tmp_path: Path) -> None:
+    tuned = points_run(tmp_path / "tuned", "method=gap", f"init_from=[{alone}]")
+    found = fight([tuned], judges=[alone], samples=50)
+    assert not found.allowed.any()
+    assert [one.judges for one in found.sides[0].scores] == [0, 0]
+
+
 def test_runs_with_long_names_are_called_by_letters(alone: Path, runs: Path) -> None:
     path = points_run(runs / "a-rather-long-name", "method=gap", "rounds=1")
     found = fight([alone, path], samples=50)

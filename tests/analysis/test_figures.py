@@ -22,7 +22,6 @@ from remuda.analysis.figures import (
 pytestmark = pytest.mark.slow  # matplotlib takes its time
 
 NAMES = ["a:0", "a:1", "b:0"]
-SIZES = [2, 1]
 
 
 def pixels(png: bytes) -> npt.NDArray[np.int64]:
@@ -36,14 +35,22 @@ def difference(one: bytes, other: bytes) -> float:
     return 1.0 if left.shape != right.shape else float((left != right).any(-1).mean())
 
 
+def test_a_battle_may_have_judges_of_other_runs() -> None:
+    few = battle(np.full((2, 3), 0.1), np.ones((2, 3), bool), ["j:0", "k:0"], NAMES)
+    many = battle(np.full((3, 3), 0.1), np.ones((3, 3), bool), NAMES, NAMES)
+    (wide, low), (alike, high) = (pixels(one).shape[1::-1] for one in (few, many))
+    assert wide == alike
+    assert low <= high
+
+
 def test_a_battle_shows_shares_and_who_may_not_judge() -> None:
     allowed = ~np.eye(3, dtype=bool)
-    low = battle(np.full((3, 3), 0.1), allowed, NAMES, SIZES)
-    high = battle(np.full((3, 3), 0.9), allowed, NAMES, SIZES)
+    low = battle(np.full((3, 3), 0.1), allowed, NAMES, NAMES)
+    high = battle(np.full((3, 3), 0.9), allowed, NAMES, NAMES)
     assert pixels(high).mean() < pixels(low).mean() - 20  # a larger share is darker
-    barred = battle(np.full((3, 3), 0.9), np.zeros((3, 3), bool), NAMES, SIZES)
+    barred = battle(np.full((3, 3), 0.9), np.zeros((3, 3), bool), NAMES, NAMES)
     assert pixels(barred).mean() > pixels(high).mean() + 20
-    again = battle(np.full((3, 3), 0.9), allowed, NAMES, SIZES)
+    again = battle(np.full((3, 3), 0.9), allowed, NAMES, NAMES)
     assert again == high
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from remuda.config import load_config
 from remuda.parallel import training
 from tests.cli.in_process import remuda
+from tests.populations import points_run
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +41,20 @@ def test_gam_prints_the_matrix_and_the_table(alone: Path, swapped: Path, tmp_pat
         assert image.width > 400
 
 
-def test_gam_without_judges_says_so(runs: Path, swapped: Path, tmp_path: Path) -> None:
-    from tests.populations import points_run
+def test_gam_with_judges_of_a_third_run_says_whose_they_are(
+    alone: Path, swapped: Path, runs: Path, tmp_path: Path
+) -> None:
+    third = points_run(runs / "judges", "method=independent", "seed=78")
+    arguments = ["gam", str(alone), str(swapped), "--judges", str(third), "-n", "1000"]
+    code, printed, errors = remuda(tmp_path, *arguments)
+    assert (code, errors) == (0, "")
+    assert re.search(r"\njudges:0( +\d\.\d{3}){4}\n", printed)
+    assert "average and worst over the judges, which are those of judges\n" in printed
+    assert "r_test" not in printed
+    assert (tmp_path / "battle.png").is_file()
 
+
+def test_gam_without_judges_says_so(runs: Path, swapped: Path, tmp_path: Path) -> None:
     tuned = points_run(runs / "judgeless", "method=gap", f"init_from=[{swapped}]", "rounds=1")
     arguments = ["gam", str(swapped), str(tuned), "-n", "1000", "-o", str(tmp_path / "b.png")]
     code, printed, _ = remuda(tmp_path, *arguments)

@@ -36,7 +36,7 @@ SHARES = torch.tensor(  # row: discriminator, column: generator
 
 
 def test_a_generator_is_judged_by_those_it_never_met() -> None:
-    allowed = may_judge([*ALONE, *SWAPPED], "seen")
+    allowed = may_judge([*ALONE, *SWAPPED], [*ALONE, *SWAPPED], "seen")
     assert allowed.tolist() == [
         [False, True, True, True],
         [True, False, True, True],
@@ -51,7 +51,7 @@ def test_a_generator_is_judged_by_those_it_never_met() -> None:
 
 
 def test_blocks_keep_the_whole_run_out() -> None:
-    scores = gam2(SHARES, may_judge([*ALONE, *SWAPPED], "block"))
+    scores = gam2(SHARES, may_judge([*ALONE, *SWAPPED], [*ALONE, *SWAPPED], "block"))
     assert [one.judges for one in scores] == [2, 2, 2, 2]
     assert [one.average for one in scores] == pytest.approx([0.2, 0.3, 0.45, 0.75])
     assert [one.worst for one in scores] == pytest.approx([0.1, 0.2, 0.4, 0.7])
@@ -59,7 +59,7 @@ def test_blocks_keep_the_whole_run_out() -> None:
 
 def test_without_a_judge_there_is_no_score() -> None:
     for exclusion in EXCLUSIONS:
-        scores = gam2(SHARES[2:, 2:], may_judge(SWAPPED, exclusion))
+        scores = gam2(SHARES[2:, 2:], may_judge(SWAPPED, SWAPPED, exclusion))
         assert all(math.isnan(one.average) and math.isnan(one.worst) for one in scores)
         assert [one.judges for one in scores] == [0, 0]
         assert best(scores) is None
@@ -67,7 +67,7 @@ def test_without_a_judge_there_is_no_score() -> None:
 
 def test_a_share_of_nothing_is_a_score() -> None:
     """A judge that is never fooled gives 0; only the lack of judges gives NaN."""
-    scores = gam2(torch.zeros(4, 4), may_judge([*ALONE, *SWAPPED], "seen"))
+    scores = gam2(torch.zeros(4, 4), may_judge([*ALONE, *SWAPPED], [*ALONE, *SWAPPED], "seen"))
     assert [one.average for one in scores] == [0, 0, 0, 0]
     assert best(scores) == 0
 
@@ -82,9 +82,9 @@ def test_the_order_of_contenders_does_not_matter(
 ) -> None:
     contenders = [*ALONE, *SWAPPED]
     shares = torch.tensor(values, dtype=torch.float64).reshape(4, 4)
-    found = gam2(shares, may_judge(contenders, exclusion))  # type: ignore[arg-type]
+    found = gam2(shares, may_judge(contenders, contenders, exclusion))  # type: ignore[arg-type]
     shuffled = [contenders[place] for place in order]
-    other = gam2(shares[order][:, order], may_judge(shuffled, exclusion))  # type: ignore[arg-type]
+    other = gam2(shares[order][:, order], may_judge(shuffled, shuffled, exclusion))  # type: ignore[arg-type]
     for place, one in zip(order, other, strict=True):
         assert one.judges == found[place].judges
         assert one.worst == found[place].worst
@@ -93,7 +93,7 @@ def test_the_order_of_contenders_does_not_matter(
 
 def test_an_unknown_exclusion_is_refused() -> None:
     with pytest.raises(ConfigError, match="allowed: seen, block"):
-        may_judge(ALONE, "blocks")  # type: ignore[arg-type]
+        may_judge(ALONE, ALONE, "blocks")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from remuda.metrics.gam import (
     share_called_real,
 )
 from remuda.runs.population import (
+    Member,
     Population,
     held_out,
     judging_objectives,
@@ -74,7 +75,8 @@ class Comparison:
 class Battle:
     """The battle matrix and everything that follows from it."""
 
-    names: tuple[str, ...]  # of the members, as rows and columns are called
+    names: tuple[str, ...]  # of the generators, as columns are called
+    judges: tuple[str, ...]  # of the discriminators, as rows are called
     shares: Tensor  # [i, j]: share of generator j's samples that discriminator i calls real
     allowed: Tensor  # [i, j]: whether discriminator i may judge generator j
     real_errors: tuple[float, ...]  # share of real items that each discriminator calls generated
@@ -82,6 +84,7 @@ class Battle:
     samples: int
     exclusion: Exclusion
     sides: tuple[Side, ...]
+    judging: tuple[str, ...] = ()  # runs that only judge; without any, all judge each other
     tolerance: float = TOLERANCE
 
     def helped(self) -> list[Comparison]:
@@ -112,8 +115,13 @@ class Battle:
         return common, prefer
 
     def duels(self) -> list[tuple[str, str, Duel]]:
-        """GAM between the best members of every two runs that have one."""
-        found = []
+        """GAM between the best members of every two runs that have one.
+
+        None where other runs judge: a duel is between the two members' own discriminators.
+        """
+        found: list[tuple[str, str, Duel]] = []
+        if self.judging:
+            return found
         for one, other in combinations(self.sides, 2):
             first, second = one.best, other.best
             if first is not None and second is not None:
@@ -127,6 +135,7 @@ class Battle:
 def fight(
     paths: Sequence[Path],
     *,
+    judges: Sequence[Path] = (),
     exclusion: Exclusion = "seen",
     tolerance: float = TOLERANCE,
     samples: int = 2000,
@@ -134,16 +143,22 @@ def fight(
     data_dir: Path | None = None,
     progress: Progress = lambda _: None,
 ) -> Battle:
-    """Let the last checkpoints of two or more runs judge each other's samples."""
-    populations = _load(paths, data_dir, progress)
+    """Let the last checkpoints of two or more runs judge each other's samples.
+
+    With `judges`, only the discriminators of those runs judge, so that all generators are judged by
+    the same ones (but for those that a generator met), and their own generators stay outside.
+    """
+    populations = _load([*paths, *judges], data_dir, progress)
     names = short_names([population.path.resolve() for population in populations])
     labels = _labels(names)
     everyone = [(place, one) for place, found in enumerate(populations) for one in found.members]
-    shares = torch.zeros(len(everyone), len(everyone), dtype=torch.float64)
-    for column, (maker_run, maker) in enumerate(everyone):
+    makers = [(place, one) for place, one in everyone if place < len(paths)]
+    bench = [(place, one) for place, one in everyone if not judges or place >= len(paths)]
+    shares = torch.zeros(len(bench), len(makers), dtype=torch.float64)
+    for column, (maker_run, maker) in enumerate(makers):
         progress(f"{names[maker_run]}: samples of generator {maker.cell}")
         made = populations[maker_run].draw(maker, samples, seed, "gam-noise")
-        for row, (judge_run, judge) in enumerate(everyone):
+        for row, (judge_run, judge) in enumerate(bench):
             seen = rescaled(made, populations[maker_run], populations[judge_run])
             shares[row, column] = share_called_real(judge.discriminator, seen)
     progress("real items")
@@ -155,24 +170,28 @@ def fight(
             judge.discriminator,
             rescaled(real, populations[0], populations[place]),
         )
-        for place, judge in everyone
+        for place, judge in bench
     )
-    contenders = [
-        Contender(place, one.lineage, _with_old_names(one.met, populations))
-        for place, one in everyone
-    ]
-    allowed = may_judge(contenders, exclusion)
+    rows, columns = ([_contender(one, populations) for one in side] for side in (bench, makers))
+    allowed = may_judge(rows, columns, exclusion)
     return Battle(
-        names=tuple(f"{labels[place]}:{one.cell}" for place, one in everyone),
+        names=tuple(f"{labels[place]}:{one.cell}" for place, one in makers),
+        judges=tuple(f"{labels[place]}:{one.cell}" for place, one in bench),
         shares=shares,
         allowed=allowed,
         real_errors=errors,
         real=f"{len(real):,} {what}",
         samples=samples,
         exclusion=exclusion,
-        sides=_sides(populations, names, labels, gam2(shares, allowed)),
+        sides=_sides(populations[: len(paths)], names, labels, gam2(shares, allowed)),
+        judging=tuple(names[len(paths) :]),
         tolerance=tolerance,
     )
+
+
+def _contender(member: tuple[int, Member], runs: Sequence[Population]) -> Contender:
+    place, one = member
+    return Contender(place, one.lineage, _with_old_names(one.met, runs))
 
 
 def _with_old_names(met: frozenset[str], runs: Sequence[Population]) -> frozenset[str]:
@@ -202,7 +221,7 @@ def _sides(
     scores: Sequence[Gam2Score],
 ) -> tuple[Side, ...]:
     sides, start = [], 0
-    for population, name, label in zip(populations, names, labels, strict=True):
+    for population, name, label in zip(populations, names, labels, strict=False):  # judges are last
         places = range(start, start + len(population.members))
         of_run = tuple(scores[places.start : places.stop])
         sides.append(Side(name, label, places, of_run, population.is_isolated))

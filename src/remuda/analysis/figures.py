@@ -42,26 +42,25 @@ class Curve:
 def battle(
     shares: Array,
     allowed: Array,
+    judges: Sequence[str],
     names: Sequence[str],
-    sizes: Sequence[int],
     legend: Sequence[str] = (),
 ) -> bytes:
     """The battle matrix: discriminators down, generators across; who may not judge is hatched.
 
-    `names` are the members, `sizes` says how many of them each run has.
+    `judges` and `names` are what both are called, RUN:NUMBER; a gap separates the runs.
     """
-    count = len(shares)
-    side = max(3.6, 0.62 * count + 1.2)
-    figure = new_figure(side + 2.0, side + 0.9)
+    height, width = (max(3.6, 0.62 * count + 1.2) for count in shares.shape)
+    figure = new_figure(width + 2.0, height + 0.9)
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for judge, maker in np.ndindex(shares.shape):
         _entry(axes, judge, maker, float(shares[judge, maker]), bool(allowed[judge, maker]))
-    for edge in np.cumsum(sizes)[:-1]:
-        for line in (axes.axhline, axes.axvline):
+    for line, members in ((axes.axhline, judges), (axes.axvline, names)):
+        for edge in _borders(members):
             line(edge - 0.5, color="white", linewidth=4, zorder=4)
-    axes.set_xticks(range(count), names, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(count), names)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(judges)), judges)
     axes.set_xlabel("generator")
     axes.set_ylabel("discriminator")
     axes.set_title("share of samples called real", loc="left")
@@ -74,6 +73,12 @@ def battle(
     notes = "   ".join((*legend, "hatched: may not judge"))
     figure.supxlabel(notes, x=0.99, ha="right", fontsize=7.5, color=FAINT)
     return png(figure)
+
+
+def _borders(members: Sequence[str]) -> list[int]:
+    """Where the members of another run begin."""
+    runs = [name.rpartition(":")[0] for name in members]
+    return [place for place in range(1, len(runs)) if runs[place] != runs[place - 1]]
 
 
 def _entry(axes: Axes, judge: int, maker: int, value: float, allowed: bool) -> None:

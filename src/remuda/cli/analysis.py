@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -68,9 +68,21 @@ Simulated = Annotated[
 ]
 
 
+Judges = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option(
+        "--judges",
+        metavar="RUN",
+        help="Only the discriminators of this run judge, so that all generators are judged by the "
+        "same ones; may be given several times.",
+    ),
+]
+
+
 @app.command()
 def gam(
     paths: RunPaths,
+    judges: Judges = None,
     exclusion: Exclusion = "seen",
     tolerance: Tolerance = 0.1,
     count: Annotated[
@@ -106,6 +118,7 @@ def gam(
 
         found = fight(
             paths,
+            judges=judges or [],
             exclusion="seen" if exclusion == "seen" else "block",
             tolerance=tolerance,
             samples=count,
@@ -116,8 +129,7 @@ def gam(
         from remuda.analysis.figures import battle
 
         shares, allowed_judges = found.shares.numpy(), found.allowed.numpy()
-        sizes = [len(side.places) for side in found.sides]
-        png = battle(shares, allowed_judges, found.names, sizes, _legend(found))
+        png = battle(shares, allowed_judges, found.judges, found.names, _legend(found))
     _print_battle(found)
     _write(output, png)
 
@@ -133,13 +145,14 @@ def _print_battle(found: Battle) -> None:
         "(column); in brackets: may not judge"
     )
     table = _table("", *found.names)
-    for name, shares, allowed in zip(found.names, found.shares, found.allowed, strict=True):
+    for name, shares, allowed in zip(found.judges, found.shares, found.allowed, strict=True):
         cells = zip(shares.tolist(), allowed.tolist(), strict=True)
         table.add_row(name, *(f"{value:.3f}" if may else f"({value:.3f})" for value, may in cells))
     _show(table)
     for line in _legend(found):
         print(line)
-    print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges")
+    by = f", which are those of {' and '.join(found.judging)}" if found.judging else ""
+    print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges{by}")
     table = _table("run", "members", "avg min–max", "worst min–max", "avg of each member")
     for side in found.sides:
         worsts = [one.worst for one in side.scores]
@@ -153,7 +166,7 @@ def _print_battle(found: Battle) -> None:
     _show(table)
     blind = [
         f"{name} {error:.0%}"
-        for name, error in zip(found.names, found.real_errors, strict=True)
+        for name, error in zip(found.judges, found.real_errors, strict=True)
         if error > BLIND
     ]
     if blind:

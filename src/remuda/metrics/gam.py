@@ -57,8 +57,10 @@ def share_called_real(discriminator: nn.Module, samples: Tensor) -> float:
     return real / len(samples)
 
 
-def may_judge(contenders: Sequence[Contender], exclusion: Exclusion) -> Tensor:
-    """Boolean [i, j]: whether discriminator i may judge generator j.
+def may_judge(
+    judges: Sequence[Contender], makers: Sequence[Contender], exclusion: Exclusion
+) -> Tensor:
+    """Boolean [i, j]: whether discriminator i of the judges may judge generator j of the makers.
 
     `seen` bars the discriminators that the generator trained against; `block` bars all of its run.
     """
@@ -70,9 +72,9 @@ def may_judge(contenders: Sequence[Contender], exclusion: Exclusion) -> Tensor:
                 judge.lineage not in maker.met
                 if exclusion == "seen"
                 else judge.block != maker.block
-                for maker in contenders
+                for maker in makers
             ]
-            for judge in contenders
+            for judge in judges
         ]
     )
 

@@ -66,6 +66,9 @@ class Ensemble:
     scaling: Scaling = PIXELS
     about: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None  # if samples can be asked for by label
+    # Earlier versions drew noise for every member and used the last draw of its kind of network:
+    # their ensembles do so still, and make the samples they made.
+    noise_per_member: bool = False
 
     def __post_init__(self) -> None:
         weights = [member.weight for member in self.members]
@@ -103,8 +106,9 @@ class Ensemble:
         labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
         # Members with equal networks share one draw; each takes its own rows of it.
-        kinds = dict.fromkeys(map(self.network_of, self.members))
-        noise = {own: draw_noise(own, count, rng) for own in kinds}
+        kinds = [self.network_of(member) for member in self.members]
+        drawn = kinds if self.noise_per_member else dict.fromkeys(kinds)
+        noise = {own: draw_noise(own, count, rng) for own in drawn}
         # One network for all of them, which takes over the weights of one after the other.
         networks = {own: generator_skeleton(own, self.shape) for own in noise}
         samples = torch.empty(count, *self.shape)
@@ -185,6 +189,7 @@ class Ensemble:
             "scale": list(self.scaling.scale),
             "offset": list(self.scaling.offset),
             "members": [self._entry(member) for member in self.members],
+            "noise_per_member": self.noise_per_member,
             "sha256": digest(content),
             "about": dict(self.about),
         }
@@ -269,6 +274,7 @@ class _EnsembleRecord(Record):
     sha256: str
     about: dict[str, Any] = Field(default_factory=dict)
     labels: Labels | None = None
+    noise_per_member: bool = True  # as it was before files said so
 
 
 def load_ensemble(folder: Path) -> Ensemble:
@@ -301,7 +307,10 @@ def _from_record(record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ense
         for entry, state in zip(record.members, states, strict=True)
     )
     scaling = Scaling(record.scale, record.offset)
-    return Ensemble(record.network, record.shape, members, scaling, record.about, record.labels)
+    return Ensemble(
+        *(record.network, record.shape, members, scaling, record.about, record.labels),
+        noise_per_member=record.noise_per_member,
+    )
 
 
 def _check_labels(record: _EnsembleRecord) -> None:
