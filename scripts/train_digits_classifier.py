@@ -1,6 +1,6 @@
 """Train the classifier behind the scores of digits: the weights remuda ships were made with this.
 
-    python -m scripts.train_digits_classifier --mnist DIR \\
+    python -m scripts.train_digits_classifier --data-dir DIR \\
         --out src/remuda/metrics/weights/digits.safetensors
 
 DIR holds the four MNIST files. Fixed seed and one thread: a second run on the same machine and
@@ -19,22 +19,21 @@ of [-1, 1], FID is 292 and FID (logits) 165.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from remuda.metrics.classifier import DigitsNetwork
-from scripts.classifiers import Recipe, arguments, fit, labelled, write_if_good
+from scripts.classifiers import Recipe, Task, run
 
 SHIFT = 2
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Train, test, and write the file only if the classifier is accurate enough to score with."""
-    folder, out = arguments(__doc__, "--mnist", "the four MNIST files")
-    torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    network = fit(DigitsNetwork, RECIPE, *labelled("mnist", folder, "train"))
-    write_if_good(network, "digits-cnn-1", labelled("mnist", folder, "test"), out, least=0.99)
+    run(__doc__, [Task("mnist", "digits-cnn-1", 0.99, DigitsNetwork, RECIPE)], words)
 
 
 def shifted(images: torch.Tensor, stream: torch.Generator) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Train the classifier that `benchmarks/second_opinion.py` judges results with.
 
-    python -m scripts.train_second_classifier --mnist DIR \\
+    python -m scripts.train_second_classifier --data-dir DIR \\
         --out benchmarks/second-classifier.safetensors
 
 DIR holds the four MNIST files. Fixed seed and one thread: a second run on the same machine and
@@ -13,21 +13,20 @@ images: FID of logits 0.28, TVD 0.0084.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from benchmarks.second_classifier import SecondNetwork
-from scripts.classifiers import Recipe, arguments, fit, labelled, write_if_good
+from scripts.classifiers import Recipe, Task, run
 
 RECIPE = Recipe("second classifier", seed=2, epochs=10, batch=100, learning_rate=2e-3)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Train, test, and write the file only if the classifier is accurate enough to judge with."""
-    folder, out = arguments(__doc__, "--mnist", "the four MNIST files")
-    torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    network = fit(SecondNetwork, RECIPE, *labelled("mnist", folder, "train"))
-    write_if_good(network, "second-lenet-1", labelled("mnist", folder, "test"), out, least=0.99)
+    run(__doc__, [Task("mnist", "second-lenet-1", 0.99, lambda _: SecondNetwork(), RECIPE)], words)
 
 
 if __name__ == "__main__":

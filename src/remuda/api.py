@@ -69,8 +69,8 @@ def score(
     (default: the run's `data.reference`).
     `extractor` is the name of one: `labels` and `random` are made for the data, `digits` and
     `cifar` come with remuda, and the weights of `inception` are those in the data folder or
-    `weights`. Points with known modes are scored by how the samples cover them. `say` hears of an
-    extractor that must be trained first.
+    `weights`; a path is that of a classifier's .safetensors file. Points with known modes are
+    scored by how the samples cover them. `say` hears of an extractor that must be trained first.
     """
     return score_run(
         Path(path),

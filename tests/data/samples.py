@@ -50,3 +50,20 @@ def cifar_record(labels: tuple[int, ...], pixels: Bytes) -> bytes:
 def write_pickle(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(content, protocol=2))
+
+
+def write_cifar100(folder: Path, train: int = 4, test: int = 2) -> Path:
+    """CIFAR-100 as it is published, each label with so many images of a colour of its own."""
+    levels = [np.linspace(10, 245, count) for count in (5, 5, 4)]
+    colours = np.stack(np.meshgrid(*levels, indexing="ij"), -1).reshape(100, 3)
+    noise = np.random.default_rng(0)
+    for name, count in (("train", train), ("test", test)):
+        labels = np.tile(np.arange(100), count)
+        pixels = colours[labels].repeat(32 * 32, 1) + noise.normal(0, 8, (len(labels), 3072))
+        images = pixels.clip(0, 255).astype(np.uint8)
+        coarse = (labels // 5).tolist()
+        content = {"data": images, "fine_labels": labels.tolist(), "coarse_labels": coarse}
+        write_pickle(folder / "cifar-100-python" / name, content)
+    names = [f"colour{label}" for label in range(100)]
+    write_pickle(folder / "cifar-100-python" / "meta", {"fine_label_names": names})
+    return folder

@@ -82,7 +82,7 @@ def test_the_shipped_file_is_small_and_described() -> None:
 
 def test_the_shipped_cifar_classifier_is_small_and_described() -> None:
     path = WEIGHTS / "cifar.safetensors"
-    _, card = read_classifier(path, "cifar")
+    _, card = read_classifier(path)
     assert path.stat().st_size < 1_000_000
     assert (card.name, card.scaling, card.shape) == ("cifar-cnn-1", "[-1, 1]", (3, 32, 32))
     seen = load_extractor("cifar")(torch.zeros(3, 3, 32, 32))

@@ -64,10 +64,10 @@ ExtractorName = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         "--extractor",
-        metavar="NAME",
+        metavar="NAME|FILE",
         help="labels (trained on the labels of the data), random (not trained), digits (28x28 grey "
-        "images), cifar (32x32 colour images), inception or inception-64 (any images).  [default: "
-        "as in training]",
+        "images), cifar (32x32 colour images), inception or inception-64 (any images), or a "
+        "classifier's .safetensors file.  [default: as in training]",
     ),
 ]
 InceptionWeights = Annotated[

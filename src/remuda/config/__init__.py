@@ -30,11 +30,13 @@ from remuda.config.objectives import OBJECTIVES, PENALTIES, ObjectiveFacts, Pena
 from remuda.config.render import render
 from remuda.config.root import Config
 from remuda.config.run import DeviceSettings
-from remuda.config.score import METRICS, MetricFacts, ScoreSettings
+from remuda.config.score import CLASSIFIER_FILE, EXTRACTORS, METRICS, MetricFacts, ScoreSettings
 from remuda.config.training import TrainingSettings
 
 __all__ = [
+    "CLASSIFIER_FILE",
     "DEFAULT_PRESET",
+    "EXTRACTORS",
     "METRICS",
     "OBJECTIVES",
     "PENALTIES",

@@ -115,9 +115,18 @@ class Variant(Settings):
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of text that must be one of a set of names that may grow (a registry's keys)."""
+    """Annotation of text that must be one of a set of names that may grow (a registry's keys).
+
+    With `or_file`, the path of a file whose name ends with it will do as well.
+    """
 
     names: Callable[[], Iterable[str]]
+    or_file: str | None = None
+
+    @property
+    def allowed(self) -> str:
+        file = [] if self.or_file is None else [f"or a {self.or_file} file"]
+        return ", ".join([*self.names(), *file])
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler, /
@@ -125,8 +134,9 @@ class OneOf:
         return core_schema.no_info_plain_validator_function(self._check)
 
     def _check(self, value: Any) -> str:
-        if isinstance(value, str) and value in self.names():
+        if isinstance(value, str) and (value in self.names() or self._is_file(value)):
             return value
-        raise PydanticCustomError(
-            "unknown_name", "allowed: {allowed}", {"allowed": ", ".join(self.names())}
-        )
+        raise PydanticCustomError("unknown_name", "allowed: {allowed}", {"allowed": self.allowed})
+
+    def _is_file(self, value: str) -> bool:
+        return self.or_file is not None and value.endswith(self.or_file)

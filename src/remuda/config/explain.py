@@ -133,7 +133,7 @@ def _allowed(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """What a type admits, in words."""
     for note in metadata:
         if isinstance(note, OneOf):
-            return ", ".join(note.names())
+            return note.allowed
     origin = get_origin(annotation)
     if origin is Literal:
         return ", ".join(map(str, get_args(annotation)))

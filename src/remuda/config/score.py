@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -27,15 +28,20 @@ METRICS: dict[str, MetricFacts] = {
 }
 
 
+EXTRACTORS = ("auto", "digits", "cifar", "labels", "random", "none")
+CLASSIFIER_FILE = ".safetensors"
+
+
 class ScoreSettings(Settings):
     """How generators are scored."""
 
-    extractor: Literal["auto", "digits", "cifar", "labels", "random", "none"] = Field(
+    extractor: Annotated[str, OneOf(lambda: EXTRACTORS, or_file=CLASSIFIER_FILE)] = Field(
         "auto",
         description="network whose features are scored: digits (any 28x28 grey images), cifar "
         "(any 32x32 colour images), labels (trained on the labels of the data), random (not "
-        "trained), none, or auto (digits for digits and mnist, cifar for cifar10, nothing for "
-        "points with known modes, otherwise labels where there are any, and random)",
+        "trained), none, a classifier's .safetensors file, or auto (digits for digits and mnist, "
+        "cifar for cifar10, nothing for points with known modes, otherwise labels where there are "
+        "any, and random)",
     )
     metric: Annotated[str, OneOf(lambda: METRICS)] = Field(
         "fid", description="metric that ranks mixtures during and after training"
@@ -48,6 +54,11 @@ class ScoreSettings(Settings):
         "between, whatever is chosen by score goes by the last one",
     )
     final_samples: int = Field(10_000, ge=20, description="images for the scores of the ensemble")
+
+    @property
+    def extractor_file(self) -> Path | None:
+        """The classifier's file, if `extractor` is one rather than a name."""
+        return None if self.extractor in EXTRACTORS else Path(self.extractor).expanduser()
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether the cells are scored after a round."""

@@ -2,13 +2,13 @@
 
 from remuda.metrics.anova import Anova, ChannelAnova, anova
 from remuda.metrics.classes import class_accuracy, tvd
+from remuda.metrics.classifier import SHAPES
 from remuda.metrics.collapse import classes_covered, near_duplicates, typical_distance
 from remuda.metrics.coverage import Coverage, mode_coverage
 from remuda.metrics.evaluate import evaluate, evaluate_items, evaluate_points
 from remuda.metrics.extractors import (
     INCEPTION,
     OWN,
-    SHAPES,
     AnyExtractor,
     Extractor,
     Features,
@@ -16,6 +16,7 @@ from remuda.metrics.extractors import (
     extractor_for,
     load_extractor,
     load_inception,
+    read_extractor,
 )
 from remuda.metrics.frechet import fid, fid_logits, frechet_distance
 from remuda.metrics.inception_score import inception_score, inception_score_splits
@@ -104,6 +105,7 @@ __all__ = [
     "near_duplicates",
     "precision_recall",
     "random_features",
+    "read_extractor",
     "read_own_extractor",
     "reference_indices",
     "score_of",

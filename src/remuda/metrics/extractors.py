@@ -14,11 +14,16 @@ from torch import nn
 from remuda.config import ScoreSettings
 from remuda.errors import ConfigError, shape_text
 from remuda.files import digest
-from remuda.metrics.classifier import Card, read_classifier, tensors_digest
+from remuda.metrics.classifier import (
+    SHAPES,
+    Card,
+    encoded,
+    read_classifier,
+    tensors_digest,
+)
 from remuda.metrics.inception import CLASSES, InceptionNetwork, read_inception
 
 WEIGHTS = Path(__file__).parent / "weights"
-SHAPES: dict[str, tuple[int, ...]] = {"digits": (1, 28, 28), "cifar": (3, 32, 32)}
 # The data sources whose classes a classifier knows.
 MEANT_FOR = {"digits": ("digits", "mnist"), "cifar": ("cifar10",)}
 # Made for the data of a run: trained on their labels, or without training.
@@ -52,11 +57,16 @@ class AnyExtractor(Protocol):
 class Extractor:
     """A trained classifier, only for inference: no gradients, batch statistics or randomness."""
 
-    def __init__(self, network: nn.Module, card: Card, identity: str) -> None:
+    def __init__(
+        self, network: nn.Module, card: Card, identity: str, *, is_shipped: bool = True
+    ) -> None:
         self._network = network.eval().requires_grad_(False)
-        self.name = card.name
+        self._card = card
+        # Others may have trained another one that has the same name.
+        self.name = card.name if is_shipped else f"{card.name} ({_known_by(card, identity)})"
+        self.is_shipped = is_shipped
         self.identity = identity
-        self.scaling = card.scaling
+        self.scaling: str = card.scaling
         self.classes = card.classes
         self.shape = card.shape
 
@@ -72,6 +82,15 @@ class Extractor:
             features=torch.cat([features for features, _ in parts]),
             logits=torch.cat([logits for _, logits in parts]),
         )
+
+    def encoded(self) -> bytes:
+        """The content of its file; equal extractors give equal files."""
+        return encoded(self._network, self._card)
+
+
+def _known_by(card: Card, identity: str) -> str:
+    share = f"{card.accuracy:.1%}".replace("%", " %")
+    return f"{share} of {card.tested:,} test images, weights {identity[:8]}"
 
 
 class InceptionExtractor:
@@ -113,8 +132,15 @@ def load_extractor(name: str) -> Extractor:
     """The classifier of that name, read and checked once per process."""
     if name not in SHAPES:
         raise ConfigError(f"score.extractor={name} is unknown; allowed: {', '.join(SHAPES)}")
-    network, card = read_classifier(WEIGHTS / f"{name}.safetensors", name)
+    network, card = read_classifier(WEIGHTS / f"{name}.safetensors")
     return Extractor(network, card, tensors_digest(network.state_dict())[:32])
+
+
+def read_extractor(path: Path) -> Extractor:
+    """The classifier in a file that somebody has trained by one of the scripts."""
+    network, card = read_classifier(path)
+    identity = tensors_digest(network.state_dict())[:32]
+    return Extractor(network, card, identity, is_shipped=False)
 
 
 def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> InceptionExtractor:
@@ -140,7 +166,7 @@ def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) 
 
     `auto` goes by the name of the data: a digit classifier says nothing about other 28x28 images.
     """
-    if settings.extractor in ("none", *OWN):
+    if settings.extractor in ("none", *OWN) or settings.extractor_file is not None:
         return None
     if settings.extractor == "auto":
         fitting = [

@@ -2,28 +2,33 @@
 
 A classifier that comes with remuda scores the data it is meant for. For other data one is made: of
 their labels, or of nothing but random weights. It is made once per data set, by the process that
-starts a run, and kept in the cache and in the run folder: workers, a resumed run and `remuda score`
-on another machine read the latter, so that all of them use the same weights.
+starts a run, and kept in the cache. Or it is a classifier that somebody has trained, in a file.
+Either is kept in the run folder: workers, a resumed run and `remuda score` on another machine read
+it there, so that all of them use the same weights.
 """
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import TypeGuard
 
-from remuda.config import Config
+from remuda.config import EXTRACTORS, Config
 from remuda.data import Dataset
 from remuda.data.places import cache_dir
-from remuda.errors import ConfigError, StoreError
+from remuda.errors import ConfigError, StoreError, shape_text
 from remuda.files import digest, write_atomically
 from remuda.metrics import (
     METRICS,
     RECIPE,
     AnyExtractor,
+    Extractor,
     Need,
     OwnExtractor,
     Say,
     extractor_for,
     random_features,
+    read_extractor,
     read_own_extractor,
     train_on_labels,
     trainable,
@@ -38,12 +43,32 @@ _log = logging.getLogger(__name__)
 def find_extractor(config: Config, dataset: Dataset, say: Say | None = None) -> AnyExtractor | None:
     """The extractor for a run that has none yet; None if it is to have none, or modes are known."""
     settings = config.score
+    if settings.extractor_file is not None:
+        return _of_file(settings.extractor_file, dataset)
     shipped = extractor_for(settings, config.data.source, dataset.shape)
     if shipped is not None or settings.extractor == "none":
         return shipped
     if settings.extractor == "auto" and dataset.modes is not None:
         return None
     return make_extractor(settings.extractor, dataset, say)
+
+
+def _of_file(path: Path, dataset: Dataset) -> Extractor:
+    """The classifier in a file, which must know as many classes as the data have."""
+    if not path.is_file():
+        raise ConfigError(
+            f"score.extractor={path}: no such file; allowed: {', '.join(EXTRACTORS)}, or a "
+            "classifier that a script has trained (docs/scores.md)"
+        )
+    found = read_extractor(path)
+    labels = 0 if dataset.labels is None else len(dataset.label_names)
+    if found.shape != dataset.shape or found.classes != labels:
+        raise ConfigError(
+            f"score.extractor={path}: knows {found.classes} classes of {shape_text(found.shape)} "
+            f"images, and {dataset.name} has {labels} of {shape_text(dataset.shape)}; allowed: "
+            "auto, labels, random, none, or a classifier of these data"
+        )
+    return found
 
 
 def make_extractor(name: str, dataset: Dataset, say: Say | None = None) -> OwnExtractor:
@@ -96,8 +121,8 @@ def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> A
     None for runs of earlier versions on data that had no extractor then: they go on unscored, so
     that they end as they would have ended.
     """
-    wanted = folder.env().attachments.get(FILE)
-    if wanted is None:
+    wanted, from_file = folder.env().attachments.get(FILE), config.score.extractor_file is not None
+    if wanted is None and not from_file:
         return extractor_for(config.score, config.data.source, dataset.shape)
     path = folder.path / FILE
     if not path.is_file() or digest(path.read_bytes()) != wanted:
@@ -105,12 +130,14 @@ def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> A
             f"{path}: missing, or not the file that the run started with; allowed: that file, or a "
             "new run"
         )
-    return read_own_extractor(path, dataset.shape)
+    return _of_file(path, dataset) if from_file else read_own_extractor(path, dataset.shape)
 
 
 def attachments(extractor: AnyExtractor | None) -> dict[str, bytes]:
     """What of an extractor goes into the run folder: the weights, unless they come with remuda."""
-    return {FILE: extractor.encoded()} if isinstance(extractor, OwnExtractor) else {}
+    if isinstance(extractor, OwnExtractor) or _is_from_file(extractor):
+        return {FILE: extractor.encoded()}
+    return {}
 
 
 def check_ranking(config: Config, extractor: AnyExtractor) -> None:
@@ -124,4 +151,9 @@ def check_ranking(config: Config, extractor: AnyExtractor) -> None:
 
 def is_for_these_labels(extractor: AnyExtractor) -> bool:
     """Whether its classes are the labels of the data that it was made for."""
-    return isinstance(extractor, OwnExtractor) and extractor.classes > 0
+    is_own = isinstance(extractor, OwnExtractor) and extractor.classes > 0
+    return is_own or _is_from_file(extractor)
+
+
+def _is_from_file(extractor: AnyExtractor | None) -> TypeGuard[Extractor]:
+    return isinstance(extractor, Extractor) and not extractor.is_shipped

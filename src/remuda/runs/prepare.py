@@ -243,14 +243,19 @@ def load_checked(config: Config, fingerprint: str | None) -> Dataset:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The same configuration with absolute data paths, so that it resumes from any folder."""
-    data = config.data
+    """The same configuration with absolute paths of files, so that it works from any folder."""
+    data, score = config.data, config.score
     update: dict[str, Any] = {}
     if data.dir is not None:
         update["dir"] = str(Path(data.dir).expanduser().absolute())
     if data.source not in NAMED and Path(data.source).expanduser().exists():
         update["source"] = str(Path(data.source).expanduser().absolute())
-    return config.model_copy(update={"data": data.model_copy(update=update)})
+    if score.extractor_file is not None:
+        path = str(score.extractor_file.absolute())
+        score = score.model_copy(update={"extractor": path})
+    return config.model_copy(
+        update={"data": data.model_copy(update=update), "score": score},
+    )
 
 
 def with_data_dir(config: Config, data_dir: Path | None) -> Config:
@@ -271,7 +276,7 @@ def environment(run: Run) -> dict[str, Any]:
         "host": platform.node(),
         "cores": os.cpu_count(),
         "threads": run.config.threads,
-        "config": run.config.model_dump(mode="json"),
+        "config": with_absolute_paths(run.config).model_dump(mode="json"),
         "data": {
             "name": run.dataset.name,
             "items": len(run.dataset),

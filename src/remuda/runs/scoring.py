@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remuda.config import Config, ScoreSettings, suggest
+from remuda.config import CLASSIFIER_FILE, Config, ScoreSettings, suggest
 from remuda.data import NAMED, Dataset, has_unseen, load_unseen
 from remuda.data.places import cache_dir, data_dirs
 from remuda.errors import ConfigError, DataError
@@ -54,6 +54,7 @@ __all__ = ["Progress", "Scores", "check_reference", "measurable", "score_ensembl
 # two sources, and its test images have FID 0.6 against all of it but 5 against every sixth image.
 REAL_IMAGES = 60_000
 SLOW_REAL_IMAGES = 10_000  # for Inception, which needs a tenth of a second for each
+_ALLOWED = ", ".join([*OWN, *SHAPES, *INCEPTION, f"or a {CLASSIFIER_FILE} file"])
 
 
 def score_ensemble(
@@ -145,7 +146,7 @@ def score_run(
     if chosen is None and run.dataset.modes is None and not _only_items(metrics):
         raise ConfigError(
             f"score.extractor={config.score.extractor}: the run is unscored; allowed: --extractor "
-            f"{', '.join((*OWN, *SHAPES, *INCEPTION))}"
+            f"{_ALLOWED}"
         )
     # As the run itself did, to the last digit; Inception takes minutes and all threads there are.
     slow = isinstance(chosen, InceptionExtractor)
@@ -336,10 +337,9 @@ def _choose_extractor(
         return load_inception(name, weights, data_dirs(config.data))
     if weights is not None:
         raise ConfigError(f"--weights={weights}: only for --extractor=inception")
-    if name is not None and name not in (*OWN, *SHAPES):
-        allowed = (*OWN, *SHAPES, *INCEPTION)
-        hint = suggest(name, allowed) or ";"
-        raise ConfigError(f"--extractor={name}: unknown{hint} allowed: {', '.join(allowed)}")
+    if name is not None and name not in (*OWN, *SHAPES) and not name.endswith(CLASSIFIER_FILE):
+        hint = suggest(name, (*OWN, *SHAPES, *INCEPTION)) or ";"
+        raise ConfigError(f"--extractor={name}: unknown{hint} allowed: {_ALLOWED}")
     if name is None or name in OWN:
         own = recorded_extractor(folder, config, dataset)
         # By name too, for a run is scored by the weights that it was trained with.
