@@ -16,16 +16,16 @@ def network(config: Config) -> ClassDcganSettings:
 
 
 @every_set
-@pytest.mark.parametrize("kind", ["class-parallel", "wclass"])
+@pytest.mark.parametrize("kind", ["class-parallel-{}", "wclass-{}", "wclass-{}-paper"])
 def test_one_gan_per_label(kind: str, data: str, labels: int) -> None:
-    config = load_config(f"{kind}-{data}")
+    config = load_config(kind.format(data))
     assert isinstance(config.method, ClassParallelSettings)
     assert (config.data.source, config.grid.shape) == (data, (1, labels))
     assert (config.rounds, config.training.batches_per_round) == (1000, None)
     own = network(config)
     assert (own.latent, own.width, own.dropout) == (100, 128, 0.25)
     # The tables' 0.8 would leave nothing of what a critic with clipped weights says.
-    assert own.epsilon == (1e-5 if kind == "wclass" else 0.8)
+    assert own.epsilon == (1e-5 if kind.startswith("wclass") else 0.8)
     assert own.condition == "none"
 
 
@@ -40,6 +40,17 @@ def test_the_objectives_of_the_two_articles(data: str, labels: int) -> None:
     assert (training.n_critic, training.learning_rate) == (5, 5e-5)
     assert training.optimiser == "rmsprop"
     assert network(critic).first_activation == "leaky_relu"
+
+
+@every_set
+def test_as_published_wclass_differs_in_nothing_but_the_optimiser(data: str, labels: int) -> None:
+    own, paper = load_config(f"wclass-{data}"), load_config(f"wclass-{data}-paper")
+    training = paper.training
+    assert (training.optimiser, training.learning_rate) == ("adam", 2e-4)
+    assert training.betas == (0.5, 0.999)
+    changed = {"optimiser": "rmsprop", "learning_rate": 5e-5, "betas": own.training.betas}
+    same = {"name": own.name, "training": training.model_copy(update=changed)}
+    assert paper.model_copy(update=same) == own
 
 
 @every_set

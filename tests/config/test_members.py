@@ -124,6 +124,16 @@ def test_single_presets_differ_from_their_counterparts_in_the_number_of_members_
     assert single.model_copy(update=same) == population.model_copy(update=same)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in preset_names() if name.startswith(("gap-", "single-"))]
+)
+def test_gap_and_its_baselines_clip_the_gradients_of_both_networks(name: str) -> None:
+    found = load_config(name)
+    for training in map(found.training_of, range(found.cells)):
+        assert training.gradient_clip == 10.0
+        assert training.of_discriminator.gradient_clip == 10.0
+
+
 def test_the_hybrid_is_two_dcgans_and_two_grans() -> None:
     found = load_config("gap-mnist-hybrid")
     families = [found.network_of(cell).family for cell in range(found.cells)]

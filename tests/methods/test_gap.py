@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from itertools import chain, pairwise
 from typing import Any
@@ -388,7 +389,6 @@ def test_a_hybrid_of_dcgan_and_gran_swaps_discriminators() -> None:
         ("discriminators", {**DCGAN, "minibatch_stddev": 3}, r"MinibatchDeviation\(group=3\)"),
         ("discriminators", MLP, r"\(dcgan\) and members\[1\] \(mlp\)"),
         ("generators", GRAN, "family is dcgan in one and gran in the other"),
-        ("generators", {**DCGAN, "prior": "uniform"}, "prior is gaussian in one and uniform"),
         ("generators", {**DCGAN, "latent": 5}, "latent is 4 in one and 5 in the other"),
     ],
 )
@@ -429,6 +429,57 @@ def test_priors_noise_and_clipping_do_not_stand_in_the_way_of_swapping_discrimin
         1.0,
         None,
     ] * 2
+
+
+def priors(population: Population) -> list[str]:
+    return [cell.network.prior for cell in population.cells]
+
+
+def test_priors_go_with_swapped_generators() -> None:
+    members = [{"prior": "uniform"}, {}, {}, {}]
+    population = Population(gap(4, method={"swap": "generators"}, members=members))
+    population.method.check((1, 8, 8))
+    for _ in range(5):
+        population.play()
+        found = {ancestor(parcel): parcel.cell for parcel in population.parcels().values()}
+        expected = ["gaussian"] * 4
+        expected[found["0"]] = "uniform"
+        assert priors(population) == expected
+        fresh = Population(population.config)
+        for cell, parcel in population.parcels().items():
+            fresh.cells[cell].restore(parcel)
+        assert priors(fresh) == expected
+
+
+def test_a_generator_with_another_members_prior_trains_and_draws_as_at_home() -> None:
+    members = [{"prior": "uniform"}, {"prior": "gaussian"}]
+    config = gap(2, method={"swap": "generators"}, members=members)
+    population = Population(config)
+    population.play()
+    swapped_only(population)
+    here = population.cells[0]
+    parcel = here.parcel()
+    at_home = Population(config.model_copy(update={"members": config.members[::-1]})).cells[0]
+    meta = {name: value for name, value in parcel.meta.items() if name != "prior"}
+    at_home.restore(dataclasses.replace(parcel, meta=meta))
+    for cell in (here, at_home):
+        assert cell.network.prior == "gaussian"
+        cell.train(cell.gan)
+    assert same(gan_tensors(here.gan), gan_tensors(at_home.gan))
+    assert torch.equal(here.images(5, "look"), at_home.images(5, "look"))
+
+
+def test_only_a_prior_from_elsewhere_is_told_and_an_unknown_one_is_refused() -> None:
+    members = [{"prior": "uniform"}, {}]
+    population = Population(gap(2, method={"swap": "generators"}, members=members))
+    population.play()
+    assert not any("prior" in parcel.meta for parcel in population.parcels().values())
+    population.play()
+    parcel = population.parcels()[0]
+    assert parcel.meta["prior"] == "gaussian"
+    damaged = dataclasses.replace(parcel, meta={**parcel.meta, "prior": "normal"})
+    with pytest.raises(ValueError, match="'normal'; allowed: gaussian, uniform"):
+        population.cells[0].restore(damaged)
 
 
 def test_diverged_members_keep_the_network_they_were_given() -> None:

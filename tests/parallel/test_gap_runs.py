@@ -8,9 +8,10 @@ import pytest
 
 from remuda import load
 from remuda.config import load_config
-from remuda.methods import lineage, lineages_met
+from remuda.methods import ancestor, lineage, lineages_met
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
+from remuda.runs.population import load_population
 from remuda.runs.store import RunFolder
 from tests.parallel.runs import in_order
 from tests.tiny_runs import happenings, killed_and_resumed, tiny, tree
@@ -24,7 +25,10 @@ MEMBERS = (
 )
 
 
-def words(data: Path, run: Path) -> list[str]:
+PRIORS = ("method.swap=generators", "members=[{prior: uniform}, {}, {}, {}]", "run.sheet_every=4")
+
+
+def words(data: Path, run: Path, *more: str) -> list[str]:
     plain = [
         word
         for word in tiny(data, run)
@@ -42,6 +46,7 @@ def words(data: Path, run: Path) -> list[str]:
         "data.validation=20",
         f"members={MEMBERS}",
         "run.sheet_every=0",
+        *more,
     ]
 
 
@@ -102,3 +107,44 @@ def test_the_ensemble_of_members_that_differ_can_be_sampled(undisturbed: Path) -
     assert families == ["dcgan", "gran", "dcgan", "dcgan"]
     assert ensemble.network_of(ensemble.members[0]).prior == "uniform"
     assert ensemble.sample(12, seed=1).shape == (12, 1, 28, 28)
+
+
+# ---------------------------------------------------------------------------- priors that travel
+
+
+@pytest.fixture(scope="module")
+def generators(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose first member alone has uniform noise, and whose generators are swapped."""
+    run = tmp_path_factory.mktemp("generators") / "run"
+    source, *overrides = words(data, run, *PRIORS)
+    training.train(load_config(source, overrides), engine=Engine("local"))
+    return run
+
+
+def test_with_priors_that_travel_two_processes_give_the_bits_of_one(
+    data: Path, tmp_path: Path, generators: Path
+) -> None:
+    source, *overrides = words(data, tmp_path / "run", *PRIORS)
+    training.train(load_config(source, overrides), engine=Engine("process", 2))
+    assert tree(tmp_path / "run") == tree(generators)
+    assert in_order(tmp_path / "run") == in_order(generators)
+
+
+def test_with_priors_that_travel_a_killed_run_resumes_to_the_same_bits(
+    data: Path, tmp_path: Path, generators: Path
+) -> None:
+    run = tmp_path / "run"
+    killed_and_resumed(tmp_path, words(data, run, *PRIORS), "after the first cell file", "local")
+    assert tree(run) == tree(generators)
+    assert in_order(run) == in_order(generators)
+
+
+def test_the_ensemble_and_the_population_know_whose_noise_is_uniform(generators: Path) -> None:
+    folder = RunFolder(generators)
+    parcels = folder.load_checkpoint(folder.checkpoints()[-1])
+    (uniform,) = [cell for cell, parcel in parcels.items() if ancestor(parcel) == "0"]
+    assert uniform != 0
+    expected = ["uniform" if cell == uniform else "gaussian" for cell in range(4)]
+    ensemble = load(generators)
+    assert [ensemble.network_of(member).prior for member in ensemble.members] == expected
+    assert [member.network.prior for member in load_population(generators).members] == expected

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,13 @@ def test_the_card_tells_what_it_is_and_how_to_use_it(saved: Path) -> None:
     card = (saved / "README.md").read_text()
     for told in ("1x4x4", "mlp", "- seed: 3", '- data: "digits"', "| 2 | 0.7500 |", "remuda.load("):
         assert told in card
+
+
+def test_the_card_calls_one_generator_no_mixture(saved: Path, tmp_path: Path) -> None:
+    assert (saved / "README.md").read_text().startswith("# A mixture of generators trained by")
+    whole = load_ensemble(saved)
+    replace(whole, members=(replace(whole.members[0], weight=1.0),)).save(tmp_path)
+    assert (tmp_path / "README.md").read_text().startswith("# A generator trained by remuda\n")
 
 
 # ---------------------------------------------------------------------------------- tampering

@@ -243,3 +243,19 @@ def test_a_chain_of_runs_keeps_the_names_of_the_first(earlier: Path, tmp_path: P
     fourth = train(tmp_path, "fourth", f"init_from=[{ensemble}]", "grid=1x1", "rounds=1")
     # The generator is one's; the ensemble says whom it met, not who began it.
     assert lineages_met(last(fourth)[0]) == {f"{one}/0", "0"}
+
+
+def test_a_generator_brings_its_prior_where_generators_are_swapped_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    kinds = "members=[{prior: uniform}, {prior: gaussian}]"
+    earlier = train(tmp_path, "two", "rounds=2", "method.swap=generators", kinds)
+    assert [last(earlier)[cell].meta["prior"] for cell in (0, 1)] == ["gaussian", "uniform"]
+    start = f"init_from=[{earlier.path}]"
+    fine = train(tmp_path, "fine", start, "rounds=1", "method.swap=generators", kinds)
+    for begun in (fine.load_initial, last(fine).__getitem__):
+        assert [begun(cell).meta["prior"] for cell in (0, 1)] == ["gaussian", "uniform"]
+    turned = "members=[{prior: gaussian}, {prior: uniform}]"
+    assert "prior" not in train(tmp_path, "alone", start, "rounds=1", turned).load_initial(0).meta
+    with pytest.raises(ConfigError, match=r"two:0 has other networks.*prior=gaussian"):
+        train(tmp_path, "refused", start, "rounds=1", kinds)

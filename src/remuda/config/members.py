@@ -28,7 +28,7 @@ class MemberSettings(Settings):
     def network_from(self, common: NetworkSettings) -> NetworkSettings:
         """This cell's networks, given those of the rest."""
         network = self.network or common
-        return network if self.prior is None else network.model_copy(update={"prior": self.prior})
+        return network if self.prior is None else network.with_prior(self.prior)
 
     def training_from(self, common: TrainingSettings) -> TrainingSettings:
         """How this cell trains, given how the rest do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,6 +24,10 @@ class NetworkSettings(Variant):
     latent: int = Field(100, ge=1, description=_LATENT)
     prior: Prior = Field("gaussian", description=PRIOR_HELP)
     spectral_norm: bool = Field(False, description=_SPECTRAL_NORM)
+
+    def with_prior(self, prior: Prior) -> Self:
+        """The same networks with noise of another distribution."""
+        return self.model_copy(update={"prior": prior})
 
     @property
     def noise_size(self) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from remuda.config import Config, TrainingSettings
-from remuda.config.networks import NetworkSettings
+from remuda.config.networks import NetworkSettings, Prior
 from remuda.data import Dataset
 from remuda.gan.devices import Devices
 from remuda.gan.game import Game, Losses, Rivals, RoundPlan, labels_of
@@ -54,7 +54,8 @@ class Cell:
     scorer: Scorer | None
     state: State
     founder: int | None = None  # the cell whose first weights it starts with; None: its own
-    network: NetworkSettings = field(init=False)  # its own: members of a population may differ
+    # Its own: members of a population may differ, and its generator may have come with a prior.
+    network: NetworkSettings = field(init=False)
     training: TrainingSettings = field(init=False)
     devices: Devices = field(init=False)
     gan: Gan = field(init=False)
@@ -232,9 +233,10 @@ class Cell:
             for name, value in self.assessment.tensors().items():
                 tensors[f"{ASSESSMENT}{name}"] = value
         genes = {role: learner.genes() for role, learner in self.gan.roles}
-        return Parcel(
-            self.index, self.round, tensors, {"genes": genes, "memory": self.state.to_json()}
-        )
+        meta: dict[str, Any] = {"genes": genes, "memory": self.state.to_json()}
+        if self.network.prior != self.config.network_of(self.index).prior:
+            meta["prior"] = self.network.prior
+        return Parcel(self.index, self.round, tensors, meta)
 
     def host(self, parcel: Parcel) -> Gan:
         """An independent GAN with the contents of a parcel."""
@@ -247,6 +249,16 @@ class Cell:
     def restore(self, parcel: Parcel) -> None:
         """Become exactly what the cell was when it made this parcel."""
         self.gan = self.host(parcel)
+        self.network = parcel_network(self.config, parcel)
         self.round = parcel.round
         self.state = type(self.state).from_json(parcel.meta["memory"])
         self.assessment = parcel_assessment(parcel)
+
+
+def parcel_network(config: Config, parcel: Parcel) -> NetworkSettings:
+    """The networks of a parcel: its cell's, with the prior that its generator was trained with."""
+    own = config.network_of(parcel.cell)
+    prior = parcel.meta.get("prior", own.prior)
+    if prior not in get_args(Prior):
+        raise ValueError(f"a prior of {prior!r}; allowed: {', '.join(get_args(Prior))}")
+    return own.with_prior(prior)

@@ -102,6 +102,8 @@ class Method(ABC):
     # Whether a round needs its peers' parcels of exactly the round before, whatever the exchange:
     # who takes a network must be the one whose own is taken.
     exact_peers: bool = False
+    # Whether a cell's generator may be another's, which brings its prior along.
+    moves_priors: bool = False
     # What of its peers' parcels a cell reads: no more is sent to it.
     reads: Part = ""
     # Whether the genes of cells change, so that those of the winner are worth knowing.

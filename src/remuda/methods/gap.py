@@ -6,7 +6,8 @@ no generator can settle on the blind spots of one discriminator. In a round a me
 
 1. finds its partner in a perfect matching drawn from (seed, round); one sits out where N is odd;
 2. adopts the partner's discriminator as it was published after the round before: parameters and
-   buffers, and the optimiser's moments too where they move with the network;
+   buffers, and the optimiser's moments too where they move with the network (a generator's prior
+   always does: it has learnt to read no other noise);
 3. trains for a round, which is as long as the time between two swaps.
 
 Both members of a pair read parcels of the same round, so they end up with each other's network.
@@ -27,7 +28,7 @@ from remuda.config import Config, GapSettings
 from remuda.config.geometry import GridSchedule
 from remuda.config.networks import NetworkSettings
 from remuda.errors import ConfigError
-from remuda.gan.cell import Cell
+from remuda.gan.cell import Cell, parcel_network
 from remuda.gan.learner import Gan, Learner
 from remuda.gan.networks import discriminator_skeleton
 from remuda.gan.parcels import Parcel, Part, role_tensors
@@ -51,6 +52,7 @@ class Gap(Method):
     def __init__(self, config: Config, grid: GridSchedule) -> None:
         super().__init__(config, grid)
         self.reads = _swapped(self.settings)
+        self.moves_priors = self.settings.swap == "generators"
 
     @classmethod
     def among_replicas(cls, config: Config, grid: GridSchedule, labels: int) -> GapAmongReplicas:
@@ -106,6 +108,7 @@ class Gap(Method):
         if self.settings.swap == "generators":
             generator = adopted(gan.generator, role_tensors(parcel, "generator"), moves=moves)
             cell.gan = Gan(cell.index, generator, gan.discriminator)
+            cell.network = cell.network.with_prior(parcel_network(self.config, parcel).prior)
             state.met, state.ancestor = sorted(lineages_met(parcel)), ancestor(parcel)
         else:
             theirs = adopted(gan.discriminator, role_tensors(parcel, "discriminator"), moves=moves)
@@ -179,9 +182,9 @@ def _discriminator_plan(network: NetworkSettings, shape: tuple[int, ...]) -> Pla
 
 
 def _generator_plan(network: NetworkSettings) -> Plan:
-    """For generators their settings, including the prior of their noise, not only shapes."""
+    """For generators their settings, but for the prior of their noise, which moves with them."""
     plan = network.model_dump()
-    for name in ("spectral_norm", "minibatch_stddev", "discriminator_width"):
+    for name in ("prior", "spectral_norm", "minibatch_stddev", "discriminator_width"):
         plan.pop(name, None)
     return plan
 

@@ -1,4 +1,4 @@
-"""The result of a run: a weighted mixture of generators that can be sampled, saved and loaded."""
+"""The result of a run: one generator or a weighted mixture, to be sampled, saved and loaded."""
 
 from __future__ import annotations
 
@@ -213,8 +213,9 @@ class Ensemble:
 
     def _card(self) -> str:
         families = dict.fromkeys(self.network_of(member).family for member in self.members)
+        kind = "A generator" if len(self.members) == 1 else "A mixture of generators"
         lines = [
-            "# A mixture of generators trained by remuda",
+            f"# {kind} trained by remuda",
             "",
             f"- items: {shape_text(self.shape)}; network: {', '.join(families)}",
             *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),

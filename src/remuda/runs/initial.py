@@ -16,6 +16,7 @@ from remuda.config import NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
 from remuda.files import digest
 from remuda.gan.average import Average, average_tensors
+from remuda.gan.cell import parcel_network
 from remuda.gan.parcels import Parcel, network_weights, role_tensors
 from remuda.methods import CellState, all_met, ancestor, build_method, lineage, qualified
 from remuda.runs.ensemble import CONFIG_FILE, MODEL_FILE, Ensemble, load_ensemble
@@ -100,7 +101,7 @@ def _of_run(path: Path) -> Iterator[Start]:
     for cell, parcel in sorted(parcels.items()):
         yield Start(
             f"{path}:{cell}",
-            config.network_of(cell),
+            parcel_network(config, parcel),
             network_weights(parcel, "generator"),
             average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
@@ -153,6 +154,8 @@ def _begun(run: Run, number: int, start: Start) -> Parcel:
     """The parcel of round 0 of a cell with these networks, and optimisers that start anew."""
     cell = run.probe(number)
     assert isinstance(cell.state, CellState)
+    if run.method.moves_priors:
+        cell.network = cell.network.with_prior(start.network.prior)
     if start.network != cell.network:
         changes = ", ".join(
             f"{name}={value}"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from remuda.files import VERSION, write_atomically
+from remuda.gan.cell import parcel_network
 from remuda.gan.parcels import ASSESSMENT, AVERAGE, GENERATOR, Parcel, strip_prefix
 from remuda.methods import (
     CellState,
@@ -137,7 +138,7 @@ class Outcome:
                 parcel.cell,
                 mixture.weights[parcel.cell],
                 strip_prefix(part, parcel.tensors),
-                self._config.network_of(parcel.cell),
+                parcel_network(self._config, parcel),
                 _label(parcel),
                 self._met(parcel),
             )

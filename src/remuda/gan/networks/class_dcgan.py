@@ -1,7 +1,9 @@
 """The networks of Tables 1 to 4 of the articles on class-parallel training (CLASS, W-CLASS).
 
-The tables give 64-pixel sizes; here they follow from the image, so 28 and 32 pixels fit as well. No
-sigmoid: objectives take logits, and a Wasserstein critic has none anyway.
+Sizes follow from the image, for the tables' own do not fit each other: the generator's 8192 is 128
+channels of 8 x 8, which it enlarges to 32 pixels; the discriminator's 2048 is 128 of 4 x 4, which
+is what its four halvings leave of 64 (of 32 pixels they leave 512). No sigmoid: objectives take
+logits, and a Wasserstein critic has none anyway.
 """
 
 from __future__ import annotations
