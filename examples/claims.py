@@ -43,15 +43,12 @@ def arms(claim: Claim) -> list[str]:
 
 def commands(claim: Claim, out: Path) -> list[list[str]]:
     """What to run, one after the other, from the root of the repository."""
-    if "run" in claim:
-        return [
-            [word.replace("OUT", str(out)) for word in shlex.split(line)] for line in claim["run"]
-        ]
     words = ["remuda", "compare", *arms(claim)]
     for option in OPTIONS:
         if option in claim:
             words += [f"--{option}", str(claim[option])]
-    return [[*words, "--out", str(out)]]
+    then = [line.replace("OUT", str(out)).split() for line in claim.get("then", ())]
+    return [[*words, "--out", str(out)], *then]
 
 
 def runnable(words: list[str]) -> list[str]:
@@ -80,10 +77,11 @@ def main() -> int:
         near = difflib.get_close_matches(options.name, known, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         sys.exit(f"{options.name}: no such claim; {hint}allowed: {', '.join(known)}")
-    for words in commands(known[options.name], options.out or Path("runs") / options.name):
-        print(shlex.join([*words, *more]), flush=True)
+    first, *then = commands(known[options.name], options.out or Path("runs") / options.name)
+    for words in ([*first, *more], *then):
+        print(shlex.join(words), flush=True)
         if not options.show:
-            code = subprocess.run(runnable([*words, *more]), cwd=ROOT).returncode
+            code = subprocess.run(runnable(words), cwd=ROOT).returncode
             if code:
                 return code
     return 0
