@@ -3,6 +3,7 @@
 # make test    all tests, and the slowest twenty
 # make check   format, lint, types, import layers
 # make bench   how fast it is, as tables and in benchmarks/results; make bench-quick only prints
+# make tables  Tables II to IV of the MPI article, ten executions each: ten minutes on two free cores
 # make oldest  the quick tests with the oldest dependencies allowed
 
 PYTHON ?= python3
@@ -12,9 +13,9 @@ STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -n auto --dist worksteal
-SPEED := step convolutions phases exchange startup memory tables scale predict
+SPEED := step convolutions phases exchange startup memory scale predict
 
-.PHONY: install demo quick test check oldest format bench bench-quick clean
+.PHONY: install demo quick test check oldest format bench bench-quick tables clean
 
 install: $(STAMP)
 
@@ -56,7 +57,10 @@ bench: install
 	@set -e; for name in $(SPEED); do $(BIN)/python -m benchmarks.$$name; done
 
 bench-quick: install
-	@set -e; for name in $(SPEED); do $(BIN)/python -m benchmarks.$$name --quick; done
+	@set -e; for name in $(SPEED) tables; do $(BIN)/python -m benchmarks.$$name --quick; done
+
+tables: install
+	$(BIN)/python -m benchmarks.tables --page docs/results/mpi-tables.md
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info src/*.egg-info

@@ -89,15 +89,18 @@ def _processor() -> str:
     return platform.machine()
 
 
-def publish(name: str, figures: Mapping[str, Any], *, quick: bool = False) -> None:
-    """Write a benchmark's figures to its result file; a quick run's are only printed."""
-    if quick:
-        return
-    RESULTS.mkdir(exist_ok=True)
+def publish(name: str, figures: Mapping[str, Any], *, quick: bool = False) -> dict[str, Any]:
+    """Write a benchmark's figures to its result file; a quick run's are only printed.
+
+    Returns what the file holds, or would hold.
+    """
     command = " ".join(["python -m", f"benchmarks.{name}", *sys.argv[1:]])
-    content = {"command": command, "date": time.strftime("%Y-%m-%d"), "machine": machine()}
-    text = json.dumps({**content, **figures}, indent=2)
-    (RESULTS / f"{name}.json").write_text(f"{text}\n")
+    where = {"command": command, "date": time.strftime("%Y-%m-%d"), "machine": machine()}
+    content = {**where, **figures}
+    if not quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(f"{json.dumps(content, indent=2)}\n")
+    return content
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

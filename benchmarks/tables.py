@@ -1,269 +1,224 @@
-"""Tables III and IV of Perez et al. (2020) for the cores at hand: one worker against all of them.
+"""Tables II to IV of Perez et al. (2020) for the cores at hand, ten executions of everything.
 
-Table III: executions of 2x2, 3x3 and 4x4 grids of the article's networks, single and distributed by
-turns, with shortened rounds. The first round is left out, because it holds what a worker does once;
-start-up and result are shown apart. An efficiency is the speed-up over the number of workers. What
-can be reached at all is less: nine cells do not divide by two, and two processes that share nothing
-but the machine slow each other down (measured in the same run). "Work" is the workers' CPU time
-when distributed over that of the single one, and means something on a busy machine too.
+Every turn executes the 2x2, 3x3 and 4x4 grids of the article's cells on one worker and on all, and
+for weak scaling a grid with as many 3x3 cells as there are workers. Rounds are shortened, and the
+first one is left out; the master's process is beside the workers'. In some turns the limit of the
+machine is measured (processes that share nothing, one against as many as there are workers), and
+the memory of runs with a worker per cell, as the article has them. Data are MNIST where REMUDA_DATA
+has it, and else the embedded digits.
 
-Table IV: a round of full length on the largest grid, by routine, from the workers' own clocks.
-Distributed means per worker.
+    python -m benchmarks.tables [--quick] [--workers 2] [--repeat 10] [--rounds 2] [--batches 50]
+        [--resume FILE] [--page PAGE.md]
+    python -m benchmarks.tables --from benchmarks/results/tables.json --page PAGE.md
 
-    python -m benchmarks.tables [--quick] [--workers 2] [--repeat 10] [--singles 3]
+`--resume` keeps finished executions in FILE and takes those that are there, `--page` writes the
+tables as a page, and `--from` takes figures that were measured before. What is printed:
+`benchmarks/article_tables.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
-import tempfile
-import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import print_table, publish
+from benchmarks.article_tables import TABLE_III, all_tables, notes, page
+from benchmarks.executions import SKIPPED, Case, Execution, Log, cells_of
+from benchmarks.measuring import machine, print_table, publish
+from benchmarks.memory import source
 from benchmarks.scaling import ceiling
-from remuda.config import load_config
-from remuda.methods import Mixture, RoundReport
-from remuda.parallel import training
-from remuda.parallel.engines import Engine
 from remuda.parallel.launch import usable_cores
-from remuda.parallel.observer import Observer
-from remuda.runs.alarms import Alarm
 
-# Minutes of a single core and of the cores given, with their number; the ± is the article's.
-TABLE_III = {
-    "2x2": (339.6, "39.81±0.01", 5, 8.53),
-    "3x3": (999.5, "73.24±2.56", 10, 13.65),
-    "4x4": (1920.0, "126.68±3.42", 17, 15.17),
-}
-# Minutes by routine on a 4x4 grid, single and distributed. They are 27 % and 77 % of Table III's.
-TABLE_IV = {
-    "gather": (19.4, 19.4),
-    "train": (264.9, 43.8),
-    "update_genomes": (199.8, 16.8),
-    "mutate": (25.6, 17.9),
-}
 FULL_ROUND = 600  # batches: an epoch of MNIST
+EXTRA_TURNS = 3  # in which limits are measured
+CROWDED_BATCHES = 5  # a round's, where only memory counts
+WEAK_BASE = "3x3"
+Executions = dict[str, list[Execution]]  # by kind and grid
 
 
-@dataclass
-class Execution(Observer):
-    """The rounds of one run after the first few: wall-clock seconds, and the workers' own."""
+def kinds(options: argparse.Namespace, data: str) -> dict[str, Case]:
+    """What every turn executes, by name."""
 
-    skipped: int = 1
-    seconds: list[float] = field(default_factory=list)
-    before: float = 0.0  # of the rounds that were skipped
-    whole: float = 0.0
-    cpu: float = 0.0
-    routines: Counter[str] = field(default_factory=Counter)
+    def case(grid: str, workers: int) -> Case:
+        return Case(grid, min(workers, cells_of(grid)), options.rounds, options.batches, data)
 
-    def reported(self, report: RoundReport, alarms: list[Alarm]) -> None:
-        if report.round > self.skipped:
-            self.cpu += report.cpu_seconds
-            self.routines.update(report.seconds)
-
-    def completed(self, round: int, mixture: Mixture, seconds: float) -> None:
-        if round > self.skipped:
-            self.seconds.append(seconds)
-        else:
-            self.before += seconds
-
-    @property
-    def per_round(self) -> float:
-        return statistics.mean(self.seconds)
-
-    @property
-    def beside(self) -> float:
-        """Seconds of start-up and result."""
-        return self.whole - self.before - sum(self.seconds)
-
-
-def execute(grid: str, workers: int, rounds: int, batches: int, skipped: int = 1) -> Execution:
-    """One run of the article's cells."""
-    found = Execution(skipped)
-    with tempfile.TemporaryDirectory() as folder:
-        settings = ["data=digits", f"grid={grid}", f"rounds={rounds}", "run.sheet_every=0"]
-        settings += [f"training.batches_per_round={batches}", f"run.dir={Path(folder) / 'run'}"]
-        config = load_config("cellular-mnist-paper", settings)
-        begun = time.perf_counter()
-        training.train(config, found, engine=Engine("process", workers))
-        found.whole = time.perf_counter() - begun
+    found = {}
+    for grid in options.grids:
+        found[f"{grid} single"] = case(grid, 1)
+        found[f"{grid} distributed"] = case(grid, options.workers)
+    if WEAK_BASE in options.grids:
+        found["weak distributed"] = case(f"3x{3 * options.workers}", options.workers)
     return found
 
 
-# ---------------------------------------------------------------------------- Table III
-
-Executions = dict[str, list[Execution]]  # by grid
-
-
-def times(executions: Sequence[Execution]) -> dict[str, float]:
-    seconds = [one.per_round for one in executions]
-    deviation = statistics.stdev(seconds) if len(seconds) > 1 else 0.0
-    return {
-        "mean_s": statistics.mean(seconds),
-        "median_s": statistics.median(seconds),
-        "deviation_s": deviation,
-        "executions": len(seconds),
-        "start_and_result_s": statistics.mean(one.beside for one in executions),
-        "cpu_s": statistics.mean(one.cpu / len(one.seconds) for one in executions),
-    }
-
-
-def table_iii(options: argparse.Namespace, one: Executions, many: Executions) -> dict[str, Any]:
-    """All grids by turns; the single executions are spread over the run."""
-    workers, grids = options.workers, options.grids
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """All executions by turns, and what follows from them."""
+    data, log, load = source(), Log(options.resume), machine()["load"]
+    cases = kinds(options, data)
+    found: Executions = {}
     limits: list[float] = []
+    extra = min(EXTRA_TURNS, options.repeat)
     for turn in range(options.repeat):
-        # As many turns as there are single executions to do, evenly spaced, have one.
-        is_single_due = turn * options.singles % options.repeat < options.singles
-        for grid in grids:
-            if is_single_due:
-                one.setdefault(grid, []).append(execute(grid, 1, options.rounds, options.batches))
-            many.setdefault(grid, []).append(
-                execute(grid, workers, options.rounds, options.batches)
-            )
-        if is_single_due:
-            alone, crowded = ceiling(workers, 2 * options.batches)
-            limits.append(workers * alone / crowded)
-    rows = {}
-    for grid in grids:
-        count = load_config("cellular-mnist-paper", [f"grid={grid}"]).cells
-        single_times, many_times = times(one[grid]), times(many[grid])
-        speed_up = single_times["mean_s"] / many_times["mean_s"]
-        rows[grid] = {
-            "single": single_times,
-            "distributed": many_times,
-            "speed_up": speed_up,
-            "efficiency": speed_up / workers,
-            "median_efficiency": single_times["median_s"] / many_times["median_s"] / workers,
-            "possible_efficiency": count / (workers * -(-count // workers)),
-            "work": many_times["cpu_s"] / single_times["cpu_s"],
-        }
+        number = f"{turn + 1} of {options.repeat}"
+        for name, case in cases.items():
+            found.setdefault(name, []).append(log.execution(case, f"{name} {number}"))
+        if turn * extra % options.repeat < extra:  # evenly spaced
+            for grid in options.grids:
+                crowd = Case(grid, cells_of(grid), 2, CROWDED_BATCHES, data)
+                name = f"{grid} crowded"
+                found.setdefault(name, []).append(log.execution(crowd, f"{name} {number}"))
+            alone, together = ceiling(options.workers, 2 * options.batches)
+            limits.append(options.workers * alone / together)
+        print(f"turn {number}: done after {minutes(found):.1f} minutes of executions", flush=True)
     return {
-        "workers": workers,
+        "data": data,
+        "workers": options.workers,
+        "rounds": options.rounds,
         "batches_per_round": options.batches,
+        "executions": options.repeat,
+        "minutes": minutes(found),
+        "load_before": load,
         "speed_up_of_processes_that_share_nothing": statistics.median(limits),
-        "grids": rows,
+        "table_ii": {name: resources(many) for name, many in found.items()},
+        "table_iii": {grid: speeds(grid, found) for grid in options.grids},
+        "weak": weak(found),
+        "table_iv": routines(options.grids[-1], found),
     }
 
 
-def print_table_iii(found: dict[str, Any]) -> None:
-    workers, limit = found["workers"], found["speed_up_of_processes_that_share_nothing"]
-    rows = []
-    for grid, row in found["grids"].items():
-        one, many = row["single"], row["distributed"]
-        single, distributed, cores, speed_up = TABLE_III[grid]
-        rows.append(
-            [
-                grid,
-                f"{one['mean_s']:.2f}±{one['deviation_s']:.2f}",
-                f"{many['mean_s']:.2f}±{many['deviation_s']:.2f}",
-                f"{row['speed_up']:.2f}",
-                f"{row['efficiency']:.2f}",
-                f"{row['median_efficiency']:.2f}",
-                f"{row['possible_efficiency']:.2f}",
-                f"{row['speed_up'] / limit:.2f}",
-                f"{row['work']:.2f}",
-                f"{many['start_and_result_s']:.1f}",
-                f"{single:.0f}",
-                distributed,
-                f"{speed_up} on {cores}",
-                f"{speed_up / cores:.2f}",
-            ]
-        )
-    executions = found["grids"][rows[0][0]]
-    title = (
-        f"Table III: seconds of a round of {found['batches_per_round']} batches per cell; "
-        f"{executions['single']['executions']} single and "
-        f"{executions['distributed']['executions']} distributed executions, {workers} workers; "
-        f"processes that share nothing: speed-up {limit:.2f}"
-    )
-    head = ["grid", "single", "distributed", "speed-up", "efficiency", "of medians", "at most"]
-    head += ["of shared-nothing", "work", "start+result"]
-    head += ["article: single (min)", "distributed", "speed-up", "efficiency"]
-    print_table(title, head, rows)
+def minutes(found: Executions) -> float:
+    """Of all executions, those of an earlier command included."""
+    return sum(one.whole_s for many in found.values() for one in many) / 60
 
 
-# ---------------------------------------------------------------------------- Table IV
-
-
-def table_iv(
-    grid: str, workers: int, batches: int, one: Execution, many: Execution
-) -> dict[str, Any]:
-    """Seconds by routine of a round, summed over cells."""
-    count = len(one.seconds)
-    routines = {
-        name: {"single_s": one.routines[name] / count, "distributed_s": spent / workers / count}
-        for name, spent in many.routines.most_common()
-    }
+def spread(values: Sequence[float]) -> dict[str, float]:
     return {
-        "grid": grid,
-        "batches_per_round": batches,
+        "mean": statistics.mean(values),
+        "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "median": statistics.median(values),
+    }
+
+
+def resources(executions: Sequence[Execution]) -> dict[str, Any]:
+    """For Table II."""
+    return {
+        "grid": executions[0].case.grid,
+        "workers": executions[0].case.workers,
+        "executions": len(executions),
+        "processes": max(one.processes for one in executions),
+        "rss_mb": spread([one.rss_mb for one in executions]),
+        "once_mb": spread([one.once_mb for one in executions]),
+    }
+
+
+def times(executions: Sequence[Execution]) -> dict[str, Any]:
+    return {
+        **spread([one.round_s for one in executions]),
+        "start_and_result": statistics.mean(one.beside_s for one in executions),
+        "cpu": statistics.mean(one.cpu_s for one in executions),
+        "all": [round(one.round_s, 4) for one in executions],
+    }
+
+
+def speeds(grid: str, found: Executions) -> dict[str, Any]:
+    """A row of Table III, in seconds of a round."""
+    one, many = found[f"{grid} single"], found[f"{grid} distributed"]
+    single, distributed = times(one), times(many)
+    cells, workers = cells_of(grid), many[0].case.workers
+    speed_up = single["mean"] / distributed["mean"]
+    return {
+        "cells": cells,
         "workers": workers,
-        "work": many.cpu / one.cpu,
-        "routines": routines,
+        "single_s": single,
+        "distributed_s": distributed,
+        "speed_up": speed_up,
+        "efficiency": speed_up / workers,
+        "median_efficiency": single["median"] / distributed["median"] / workers,
+        "possible_efficiency": cells / (workers * -(-cells // workers)),
+        "work": distributed["cpu"] / single["cpu"],
     }
 
 
-def print_table_iv(found: dict[str, Any]) -> None:
-    routines = found["routines"]
-    sums = {
-        kind: sum(row[kind] for row in routines.values()) for kind in ("single_s", "distributed_s")
+def weak(found: Executions) -> dict[str, Any] | None:
+    """One worker on one grid, and all on as many grids in a row."""
+    many = found.get("weak distributed")
+    if many is None:
+        return None
+    base, large = times(found[f"{WEAK_BASE} single"]), times(many)
+    return {
+        "base": WEAK_BASE,
+        "grid": many[0].case.grid,
+        "workers": many[0].case.workers,
+        "base_s": base,
+        "distributed_s": large,
+        "efficiency": base["mean"] / large["mean"],
+        "median_efficiency": base["median"] / large["median"],
     }
-    rows: list[list[object]] = []
-    for name, row in {**routines, "overall": sums}.items():
-        single, distributed = row["single_s"], row["distributed_s"]
-        theirs = TABLE_IV.get(name)
-        rows.append(
-            [
-                name,
-                f"{single:.3f}",
-                f"{distributed:.3f}",
-                f"{single / distributed:.2f}" if distributed > 0 else "",
-                f"{single / sums['single_s']:.1%}",
-                f"{distributed / sums['distributed_s']:.1%}",
-                *((f"{part:.1f}" for part in theirs) if theirs else ("", "")),
-                f"{theirs[0] / theirs[1]:.2f}" if theirs else "",
-            ]
-        )
-    title = (
-        f"Table IV: {found['grid']}, seconds of a round of {found['batches_per_round']} batches "
-        f"per cell by routine; {found['workers']} workers, work {found['work']:.2f}"
-    )
-    head = ["routine", "single", "distributed", "speed-up", "share of single", "of distributed"]
-    print_table(title, [*head, "article: single (min)", "distributed", "speed-up"], rows)
+
+
+def routines(grid: str, found: Executions) -> dict[str, Any]:
+    """Table IV: seconds of a round, summed over cells; distributed means per worker."""
+    one, many = found[f"{grid} single"], found[f"{grid} distributed"]
+    workers, batches = many[0].case.workers, many[0].case.batches
+    rows: dict[str, Any] = {}
+    for name in many[0].routines:
+        single = spread([each.routines[name] for each in one])
+        distributed = spread([each.routines[name] / workers for each in many])
+        # Only training has more to do where a round has more batches.
+        scale = FULL_ROUND / batches if name == "train" else 1.0
+        rows[name] = {
+            "single_s": single,
+            "distributed_s": distributed,
+            "full_single_s": scale * single["mean"],
+            "full_distributed_s": scale * distributed["mean"],
+        }
+    ordered = dict(sorted(rows.items(), key=lambda row: -row[1]["full_single_s"]))
+    return {"grid": grid, "workers": workers, "full_round": FULL_ROUND, "routines": ordered}
 
 
 def main() -> None:
+    options = _options()
+    if options.source is None:
+        shown = publish("tables", measure(options), quick=options.quick)
+    else:
+        shown = json.loads(options.source.read_text())
+    for table in all_tables(shown):
+        print_table(table.title, table.head, table.rows)
+    print(
+        f"\nRounds of {shown['batches_per_round']} batches per cell; mean ± standard deviation of "
+        f"{shown['executions']} executions.",
+        *notes(shown),
+        sep="\n",
+    )
+    if options.page is not None:
+        options.page.parent.mkdir(parents=True, exist_ok=True)
+        options.page.write_text(page(shown))
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="2x2, once; only printed")
     parser.add_argument("--workers", type=int, default=usable_cores())
-    parser.add_argument("--repeat", type=int, default=10, help="distributed executions")
-    parser.add_argument("--singles", type=int, default=3, help="single ones")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--batches", type=int, default=50)
+    parser.add_argument("--repeat", type=int, default=10, help="executions of each kind")
+    parser.add_argument("--rounds", type=int, default=2, help="of each; the first is left out")
+    parser.add_argument("--batches", type=int, default=50, help="of a round")
     parser.add_argument("--grids", nargs="+", default=list(TABLE_III), choices=list(TABLE_III))
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keeps finished executions")
+    parser.add_argument("--page", type=Path, metavar="PAGE.md", help="also write the tables there")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="JSON", help="show what was measured before"
+    )
     options = parser.parse_args()
+    if options.rounds <= SKIPPED:
+        parser.error(f"--rounds {options.rounds}: allowed: {SKIPPED + 1} or more")
+    if options.quick and options.page:
+        parser.error("--page and --quick: a quick run is only printed")
     if options.quick:
-        options.repeat = options.singles = 1
-        options.batches, options.grids = 40, ["2x2"]
-    one: Executions = {}
-    many: Executions = {}
-    found = table_iii(options, one, many)
-    print_table_iii(found)
-    grid, workers, batches = options.grids[-1], options.workers, options.batches
-    pair = one[grid][-1], many[grid][-1]
-    if not options.quick:
-        batches = FULL_ROUND
-        pair = execute(grid, 1, 1, batches, 0), execute(grid, workers, 1, batches, 0)
-    by_routine = table_iv(grid, workers, batches, *pair)
-    print_table_iv(by_routine)
-    publish("tables", {"table_iii": found, "table_iv": by_routine}, quick=options.quick)
+        options.repeat, options.batches, options.grids = 1, 20, ["2x2"]
+    return options
 
 
 if __name__ == "__main__":
