@@ -177,9 +177,12 @@ class Log:
         self._left: dict[Case, list[Execution]] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
-                found = json.loads(line)
-                one = Execution(**{**found, "case": Case(**found["case"])})
-                self._left.setdefault(one.case, []).append(one)
+                with contextlib.suppress(json.JSONDecodeError):  # cut short when it was killed
+                    self._add(json.loads(line))
+
+    def _add(self, found: dict[str, Any]) -> None:
+        one = Execution(**{**found, "case": Case(**found["case"])})
+        self._left.setdefault(one.case, []).append(one)
 
     def execution(self, case: Case, name: str) -> Execution:
         """The next of that case from the file, or else a new one, which is added to it."""

@@ -214,6 +214,10 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.rounds <= SKIPPED:
         parser.error(f"--rounds {options.rounds}: allowed: {SKIPPED + 1} or more")
+    if options.repeat < 1:
+        parser.error(f"--repeat {options.repeat}: allowed: 1 or more")
+    if options.source is not None and not options.source.is_file():
+        parser.error(f"--from {options.source}: no such file")
     if options.quick and options.page:
         parser.error("--page and --quick: a quick run is only printed")
     if options.quick:

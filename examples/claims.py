@@ -47,7 +47,10 @@ def commands(claim: Claim, out: Path) -> list[list[str]]:
     for option in OPTIONS:
         if option in claim:
             words += [f"--{option}", str(claim[option])]
-    then = [line.replace("OUT", str(out)).split() for line in claim.get("then", ())]
+    then = [
+        [str(out) if word == "OUT" else word for word in line.split()]
+        for line in claim.get("then", ())
+    ]
     return [[*words, "--out", str(out)], *then]
 
 
@@ -77,7 +80,9 @@ def main() -> int:
         near = difflib.get_close_matches(options.name, known, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         sys.exit(f"{options.name}: no such claim; {hint}allowed: {', '.join(known)}")
-    first, *then = commands(known[options.name], options.out or Path("runs") / options.name)
+    # The commands run in the repository, wherever this one was called.
+    out = Path("runs") / options.name if options.out is None else options.out.absolute()
+    first, *then = commands(known[options.name], out)
     for words in ([*first, *more], *then):
         print(shlex.join(words), flush=True)
         if not options.show:

@@ -28,6 +28,7 @@ from remuda.analysis.likelihood import Estimate
 from remuda.compare.plan import Plan, read_plan
 from remuda.compare.statistics.significance import significance
 from remuda.config import Config, validate
+from remuda.errors import ConfigError, RemudaError
 from remuda.metrics.ais import AisSettings
 from remuda.metrics.gam import helps
 
@@ -55,6 +56,10 @@ def runs_of(folder: Path, plan: Plan, seed: int, more: int) -> Runs:
     """Those of the comparison; the others are trained where they are not there yet."""
     arms = {arm.name: folder / "runs" / f"{arm.name}-seed-{seed}" for arm in plan.arms}
     kinds = [name for name in KINDS if name in arms]
+    if not kinds:
+        raise ConfigError(
+            f"{folder}: judges are trained as one of its arms, and it has none of {KINDS}"
+        )
     judges = []
     for name in kinds:
         path = folder / "judges" / f"{name}-seed-{seed}"
@@ -105,12 +110,15 @@ def likelihood(path: Path, examples: int) -> dict[str, float]:
 def row(folder: Path, plan: Plan, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one seed; kept beside the runs."""
     kept = folder / "tables" / f"seed-{seed}.json"
+    asked = {"more": options.more, "ais": options.ais}
     if kept.is_file():
         found: dict[str, Any] = json.loads(kept.read_text())
-        return found
+        if found["asked"] == asked:
+            return found
     runs = runs_of(folder, plan, seed, options.more)
     made: dict[str, Any] = {
         "seed": seed,
+        "asked": asked,
         "gam": judged(runs),
         "is": {arm: inception_score(path) for arm, path in runs.arms.items()},
     }
@@ -220,4 +228,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RemudaError as error:
+        raise SystemExit(f"gap_tables: {error}") from None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from remuda.config import Config, load_config
 from remuda.parallel import training
+from remuda.runs.prepare import with_absolute_paths
 from remuda.runs.store import RunFolder
 
 
@@ -22,7 +23,9 @@ def trained_config(config: Config) -> Path:
         training.train(config)
         return folder
     there = RunFolder.open(folder).config()
-    wanted, found = (one.model_dump(exclude={"run", "data"}) for one in (config, there))
+    wanted, found = (
+        with_absolute_paths(one).model_dump(exclude={"run", "data"}) for one in (config, there)
+    )
     changed = [name for name, value in wanted.items() if found[name] != value]
     if changed:
         raise SystemExit(

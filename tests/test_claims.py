@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ import pytest
 import yaml
 
 from remuda.compare.arms import parse_arms, parse_seeds
+from remuda.compare.plan import differences
+from remuda.config import Config, validate
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -28,9 +29,21 @@ def example(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def settings(words: Sequence[str], renamed: dict[str, str]) -> tuple[str, list[str]]:
-    """The preset or file, and the settings in whatever order."""
-    return renamed.get(words[0], words[0]), sorted(words[1:])
+def changed(planned: dict[str, Any], now: Config, *, has_budget: bool) -> list[Any]:
+    """The settings in which a run would differ from what was planned.
+
+    A plan holds what was found in the data and what the budget decided. What it does not name is
+    newer than it, and must be at the default that means what was done then.
+    """
+    found = ("name", "run.", "grid.", "network.condition", "network.classes", "data.dir")
+    ignored = (*found, "rounds") if has_budget else found
+    return [
+        one
+        for one in differences(
+            validate(planned).model_dump(mode="json"), now.model_dump(mode="json")
+        )
+        if not one[0].startswith(ignored)
+    ]
 
 
 def read(name: str, file: str) -> dict[str, Any]:
@@ -39,7 +52,10 @@ def read(name: str, file: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_the_plan_of_a_result_is_what_its_example_runs(name: str) -> None:
+def test_the_plan_of_a_result_is_what_its_example_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     shown = example(name, "--show")
     assert shown.returncode == 0, shown.stderr
     words, plan = shlex.split(shown.stdout.splitlines()[0]), read(name, "plan.json")
@@ -53,11 +69,10 @@ def test_the_plan_of_a_result_is_what_its_example_runs(name: str) -> None:
     given |= {"--target": str(float(given["--target"]))} if "--target" in given else {}
     assert given == planned
     assert words[:2] == ["remuda", "compare"]
-    found = {
-        arm.name: settings([arm.source, *arm.overrides], {}) for arm in parse_arms(words[2:start])
-    }
-    renamed = CLAIMS[name].get("renamed", {})
-    assert found == {arm["name"]: settings(arm["words"], renamed) for arm in plan["arms"]}
+    arms = {arm.name: arm.config() for arm in parse_arms(words[2:start])}
+    assert list(arms) == [arm["name"] for arm in plan["arms"]]
+    for arm in plan["arms"]:
+        assert changed(arm["config"], arms[arm["name"]], has_budget="--budget" in planned) == []
 
 
 @pytest.mark.parametrize("name", CLAIMS)

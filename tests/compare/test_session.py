@@ -226,6 +226,12 @@ def test_a_collapse_by_a_score_that_runs_will_not_have_is_refused(
     assert not (tmp_path / "x").exists()
 
 
+def test_a_collapse_by_a_score_that_only_one_arm_has_is_refused(tmp_path: Path) -> None:
+    arms = ["told=quickstart rounds=1", "untold=quickstart rounds=1 network.condition=none"]
+    with pytest.raises(ConfigError, match=r"unknown score accuracy.* allowed: fid"):
+        compare(tmp_path / "x", arms, Wish(seeds=(0,), collapsed="accuracy<0.5"))
+
+
 def test_rounds_beside_a_budget_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="arm alone: rounds=2 and --budget=images=500 both"):
         session.plan(short(ARMS), Wish(budget=Budget("images", 500)), tmp_path / "x", Watcher())

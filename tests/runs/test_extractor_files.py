@@ -25,7 +25,8 @@ from remuda.metrics.classifier import (
     tensors_digest,
     write_classifier,
 )
-from remuda.runs.extractors import FILE, attachments, find_extractor, is_for_these_labels
+from remuda.runs.extractors import attachments, find_extractor, is_for_these_labels
+from remuda.runs.identity import EXTRACTOR
 
 CARD = Card("three-cnn-1", "[-1, 1]", 0.5, 3, (1, 28, 28), tested=1234)
 
@@ -67,7 +68,7 @@ def test_a_classifier_is_named_with_its_accuracy_and_weights(file: Path) -> None
     )
     assert found.classes == 3
     assert is_for_these_labels(found)
-    assert attachments(found) == {FILE: file.read_bytes()}
+    assert attachments(found) == {EXTRACTOR: file.read_bytes()}
     assert not attachments(load_extractor("digits"))
     torch.manual_seed(1)
     write_classifier(file, DigitsNetwork(3), CARD)
@@ -102,6 +103,11 @@ def test_a_file_that_is_not_there_is_told_with_what_is_allowed(tmp_path: Path) -
     (tmp_path / "folder.safetensors").mkdir()
     with pytest.raises(ConfigError, match=r"^score\.extractor=.*folder\.safetensors: no such file"):
         find_extractor(config(tmp_path / "folder.safetensors"), labelled())
+
+
+def test_the_home_of_nobody_is_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match=r"~nobody-here/x\.safetensors: no such file"):
+        find_extractor(config("~nobody-here/x.safetensors"), labelled())
 
 
 def described(tensors: dict[str, torch.Tensor], **card: object) -> bytes:
@@ -201,10 +207,10 @@ def test_a_run_goes_on_and_is_scored_again_without_the_file_it_was_given(
     result = remuda.resume(run)
     assert result is not None
     assert scores_of(run) == scores_of(whole)
-    assert (run / FILE).read_bytes() == content
+    assert (run / EXTRACTOR).read_bytes() == content
     assert json.loads(json.dumps(remuda.score(run).to_json())) == scores_of(run)
-    (run / FILE).write_bytes(content[:-1])
-    with pytest.raises(StoreError, match=rf"{FILE}: missing, or not the file that the run"):
+    (run / EXTRACTOR).write_bytes(content[:-1])
+    with pytest.raises(StoreError, match=rf"{EXTRACTOR}: missing, or not the file that the run"):
         remuda.score(run)
 
 

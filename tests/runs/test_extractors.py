@@ -20,7 +20,8 @@ from remuda.data import Dataset, dataset_from_array, load_dataset
 from remuda.errors import ConfigError, StoreError
 from remuda.metrics import load_extractor
 from remuda.parallel.observer import Observer
-from remuda.runs.extractors import FILE, attachments, find_extractor
+from remuda.runs.extractors import attachments, find_extractor
+from remuda.runs.identity import EXTRACTOR
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tree
@@ -214,10 +215,12 @@ def test_a_run_folder_takes_its_extractor_along(
 @pytest.mark.slow
 def test_a_run_is_not_scored_by_another_extractor_than_its_own(tmp_path: Path, data: Path) -> None:
     run = trained(tmp_path / "run", data, "rounds=1")
-    content = (run / FILE).read_bytes()
-    for damage in (lambda: (run / FILE).write_bytes(content[:-1]), (run / FILE).unlink):
+    content = (run / EXTRACTOR).read_bytes()
+    for damage in (lambda: (run / EXTRACTOR).write_bytes(content[:-1]), (run / EXTRACTOR).unlink):
         damage()
-        with pytest.raises(StoreError, match=rf"{FILE}: missing, or not the file that the run"):
+        with pytest.raises(
+            StoreError, match=rf"{EXTRACTOR}: missing, or not the file that the run"
+        ):
             remuda.score(run)
 
 

@@ -14,7 +14,7 @@ from remuda.errors import DamagedError
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.runs.ensemble import load
-from remuda.runs.identity import _chosen, is_id, run_id
+from remuda.runs.identity import EXTRACTOR, _chosen, is_id, run_id
 from remuda.runs.records import Environment
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, tree, write_data
@@ -72,6 +72,17 @@ def test_each_of_several_entries_counts() -> None:
 )
 def test_what_does_not_change_weights_does_not_change_the_id(words: tuple[str, ...]) -> None:
     assert id_of(*words) == id_of()
+
+
+def test_a_classifier_that_decides_counts_by_its_content_wherever_it_lies() -> None:
+    def scored_by(path: str, sum: str) -> str:
+        words = ("method.exchange=score", f"score.extractor={path}")
+        return id_of(*words, attached={EXTRACTOR: sum})
+
+    assert scored_by("/a/net.safetensors", "1") == scored_by("/b/net.safetensors", "1")
+    assert scored_by("/a/net.safetensors", "1") != scored_by("/a/net.safetensors", "2")
+    named = ("method.exchange=score", "score.extractor=random")
+    assert id_of(*named) != id_of("method.exchange=score")
 
 
 def test_the_content_of_the_data_counts_and_not_how_they_were_asked_for() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from remuda.errors import ConfigError, DamagedError
 from remuda.gan.parcels import Parcel, role_tensors
 from remuda.methods import ancestor, lineage, lineages_met
 from remuda.parallel import training
+from remuda.runs import initial
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, write_data
 
@@ -243,6 +245,20 @@ def test_a_chain_of_runs_keeps_the_names_of_the_first(earlier: Path, tmp_path: P
     fourth = train(tmp_path, "fourth", f"init_from=[{ensemble}]", "grid=1x1", "rounds=1")
     # The generator is one's; the ensemble says whom it met, not who began it.
     assert lineages_met(last(fourth)[0]) == {f"{one}/0", "0"}
+
+
+def test_a_prior_that_nobody_knows_is_told_in_one_line(
+    earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newest(_: RunFolder) -> dict[int, Parcel]:
+        parcels = last(RunFolder(earlier / "one"))
+        return {
+            cell: replace(one, meta={**one.meta, "prior": "x"}) for cell, one in parcels.items()
+        }
+
+    monkeypatch.setattr(initial, "_newest", newest)
+    with pytest.raises(ConfigError, match=r"cell 0 of its checkpoint has a prior of 'x'; allowed:"):
+        train(tmp_path, "fine", f"init_from=[{earlier / 'one'}]", "grid=1x1", "rounds=1")
 
 
 def test_a_generator_brings_its_prior_where_generators_are_swapped_and_nowhere_else(

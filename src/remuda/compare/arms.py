@@ -65,7 +65,7 @@ class Collapse:
     limit: float
 
     def __str__(self) -> str:
-        return f"{self.score}{'>' if self.is_above else '<'}{self.limit:.15g}"
+        return f"{self.score}{'>' if self.is_above else '<'}{self.limit!r}"
 
     def __call__(self, value: float) -> bool:
         if not math.isfinite(value):

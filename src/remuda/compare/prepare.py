@@ -80,7 +80,7 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
     metrics = _with_owner_of(score, wish.metrics)
     for arm, run in prepared:
         _check_measurable(arm.name, run, metrics)
-    ends_with = default_metrics(measurable(first))
+    ends_with = _ends_with(first)
     measured = metrics if wish.metrics or not set(metrics) <= set(ends_with) else []
     planned = [_within_budget(arm, run, wish, pilot) for arm, run in prepared]
     return Plan(
@@ -93,7 +93,7 @@ def plan_training(arms: Sequence[Arm], wish: Wish, pilot: Pilot, say: Say) -> Pl
         metrics=measured,
         budget=None if wish.budget is None else str(wish.budget),
         target=wish.target,
-        collapsed=_collapse(wish, _values_of(measured or ends_with)),
+        collapsed=_collapse(wish, [measured or _ends_with(run) for _, run in prepared]),
         engine=wish.engine,
         workers=wish.workers,
         environment=environment(),
@@ -151,22 +151,29 @@ def plan_found(arms: Sequence[Arm], wish: Wish) -> Plan:
         live=live,
         metrics=metrics,
         target=wish.target,
-        collapsed=_collapse(wish, _values_of(metrics) if metrics else known),
+        collapsed=_collapse(wish, [metrics] if metrics else [], known),
         found=True,
         data_dir=None if wish.data_dir is None else str(wish.data_dir.absolute()),
         environment=environment(),
     )
 
 
-def _values_of(metrics: Sequence[str]) -> set[str]:
-    return {name for metric in metrics for name in METRICS[metric].compared}
+def _ends_with(run: Run) -> list[str]:
+    """The metrics that a run ends with."""
+    return list(default_metrics(measurable(run)))
 
 
-def _collapse(wish: Wish, known: Collection[str]) -> str | None:
-    """When a run counts as collapsed, by one of the scores that runs will have."""
+def _collapse(
+    wish: Wish, measured: Sequence[Sequence[str]], known: Collection[str] | None = None
+) -> str | None:
+    """When a run counts as collapsed, by a score that the runs of all arms will have."""
     if wish.collapsed is None:
         return None
-    higher = {name: better for name, better in directions().items() if name in known}
+    values = [{name for one in metrics for name in METRICS[one].compared} for metrics in measured]
+    if known is not None:
+        values.append(set(known))
+    common = set.intersection(*values)
+    higher = {name: better for name, better in directions().items() if name in common}
     return str(parse_collapse(wish.collapsed, higher))
 
 

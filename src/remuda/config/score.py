@@ -58,7 +58,13 @@ class ScoreSettings(Settings):
     @property
     def extractor_file(self) -> Path | None:
         """The classifier's file, if `extractor` is one rather than a name."""
-        return None if self.extractor in EXTRACTORS else Path(self.extractor).expanduser()
+        if self.extractor in EXTRACTORS:
+            return None
+        path = Path(self.extractor)
+        try:
+            return path.expanduser()
+        except RuntimeError:  # ~ of a user that there is not
+            return path
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether the cells are scored after a round."""

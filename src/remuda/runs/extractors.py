@@ -33,10 +33,10 @@ from remuda.metrics import (
     train_on_labels,
     trainable,
 )
+from remuda.runs.identity import EXTRACTOR
 from remuda.runs.store import RunFolder
 from remuda.runs.threads import threads
 
-FILE = "extractor.safetensors"
 _log = logging.getLogger(__name__)
 
 
@@ -121,10 +121,13 @@ def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> A
     None for runs of earlier versions on data that had no extractor then: they go on unscored, so
     that they end as they would have ended.
     """
-    wanted, from_file = folder.env().attachments.get(FILE), config.score.extractor_file is not None
+    wanted, from_file = (
+        folder.env().attachments.get(EXTRACTOR),
+        config.score.extractor_file is not None,
+    )
     if wanted is None and not from_file:
         return extractor_for(config.score, config.data.source, dataset.shape)
-    path = folder.path / FILE
+    path = folder.path / EXTRACTOR
     if not path.is_file() or digest(path.read_bytes()) != wanted:
         raise StoreError(
             f"{path}: missing, or not the file that the run started with; allowed: that file, or a "
@@ -136,7 +139,7 @@ def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> A
 def attachments(extractor: AnyExtractor | None) -> dict[str, bytes]:
     """What of an extractor goes into the run folder: the weights, unless they come with remuda."""
     if isinstance(extractor, OwnExtractor) or _is_from_file(extractor):
-        return {FILE: extractor.encoded()}
+        return {EXTRACTOR: extractor.encoded()}
     return {}
 
 

@@ -12,6 +12,7 @@ from remuda.files import digest, to_json
 from remuda.methods import build_method
 from remuda.runs.records import ID_PATTERN, Environment
 
+EXTRACTOR = "extractor.safetensors"  # what scores a run, where that came with it
 INITIAL = "initial-"  # how the names begin of the files with what cells started from
 _DIGITS = 16
 # Where a run is kept and computed, and what its result is compared with. Not the rounds, which may
@@ -29,7 +30,14 @@ def run_id(config: Config, env: Environment) -> str:
     watched = build_method(config).needs_scores is not None
     ignored = (*_ELSEWHERE, *_CONTENT, *(() if watched else ("score.",)))
     settings = {key: value for key, value in _chosen(config) if not key.startswith(ignored)}
-    first = {name: sum for name, sum in env.attachments.items() if name.startswith(INITIAL)}
+    counted: tuple[str, ...] = (INITIAL,)
+    if watched and settings.pop("score.extractor", None) is not None:
+        # A file counts by its content, wherever it lies; of the others the name is enough.
+        if config.score.extractor_file is None:
+            settings["score.extractor"] = config.score.extractor
+        else:
+            counted = (INITIAL, EXTRACTOR)
+    first = {name: sum for name, sum in env.attachments.items() if name.startswith(counted)}
     whole = [sorted(settings.items()), env.data.fingerprint, sorted(first.items())]
     return digest(to_json(whole).encode())[:_DIGITS]
 

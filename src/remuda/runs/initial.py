@@ -99,9 +99,13 @@ def _of_run(path: Path) -> Iterator[Start]:
         raise StoreError("it has neither a readable checkpoint nor an ensemble")
     met = all_met(parcels, build_method(config))
     for cell, parcel in sorted(parcels.items()):
+        try:
+            network = parcel_network(config, parcel)
+        except ValueError as error:
+            raise DamagedError(f"cell {cell} of its checkpoint has {error}") from None
         yield Start(
             f"{path}:{cell}",
-            parcel_network(config, parcel),
+            network,
             network_weights(parcel, "generator"),
             average_tensors(role_tensors(parcel, "generator")),
             network_weights(parcel, "discriminator"),
