@@ -65,7 +65,8 @@ class Collapse:
     limit: float
 
     def __str__(self) -> str:
-        return f"{self.score}{'>' if self.is_above else '<'}{self.limit!r}"
+        limit = repr(self.limit).removesuffix(".0")  # all its digits, so that it is read as it was
+        return f"{self.score}{'>' if self.is_above else '<'}{limit}"
 
     def __call__(self, value: float) -> bool:
         if not math.isfinite(value):
