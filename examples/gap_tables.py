@@ -113,7 +113,7 @@ def row(folder: Path, plan: Plan, seed: int, options: argparse.Namespace) -> dic
     asked = {"more": options.more, "ais": options.ais}
     if kept.is_file():
         found: dict[str, Any] = json.loads(kept.read_text())
-        if found["asked"] == asked:
+        if found.get("asked") == asked:
             return found
     runs = runs_of(folder, plan, seed, options.more)
     made: dict[str, Any] = {
@@ -143,7 +143,9 @@ def page(rows: Sequence[Mapping[str, Any]], command: str) -> str:
     arms = list(rows[0]["gam"])
     lines = [
         "# GAM-II under judges that met nobody, likelihood and inception scores",
+        "",
         f"`{command}`, seeds {seeds[0]} to {seeds[-1]}.",
+        "",
         ABOUT.format(samples=SAMPLES).replace("\n", " "),
         "",
         "| arm | average, min–max | worst, min–max | average of all members | IS, chosen member |",
