@@ -270,7 +270,7 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
         write_atomically(path, content, durable=durable)
 
     monkeypatch.setattr(checkpoints, "write_atomically", spy)
-    monkeypatch.setattr("remuda.files.write_atomically", spy)
+    monkeypatch.setattr("remuda.files.atomic.write_atomically", spy)
     save_checkpoint(folder, 1, parcels(), None)
     assert [name for name, _ in seen] == [
         "cell-0000.safetensors",

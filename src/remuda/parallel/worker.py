@@ -20,6 +20,7 @@ import torch
 
 from remuda.clock import Clock
 from remuda.errors import RemudaError
+from remuda.files import machine_memory
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel
 from remuda.parallel.exchange import CancelledError
@@ -334,14 +335,6 @@ def _hello() -> Hello:
         host=platform.node(),
         pid=os.getpid(),
         cores=usable_cores(),
-        memory=_memory(),
+        memory=machine_memory(),
         devices=tuple(devices),
     )
-
-
-def _memory() -> int:
-    """Bytes of this host's memory; 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 0

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
 import os
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from remuda.errors import StoreError
-
-LOCK = ".lock"  # in a folder that one process at a time may work in
-_LOOKING_SECONDS = 0.3
-VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
-
 
 Content = bytes | Iterable[bytes | memoryview]  # in one piece, or in several
 
@@ -86,51 +79,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
     return value
-
-
-@contextlib.contextmanager
-def lock(folder: Path, held: str) -> Iterator[None]:
-    """Hold a folder's lock; where another process holds it, a StoreError says what that means."""
-    path = folder / LOCK
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
-    if not _hold(descriptor):
-        os.close(descriptor)
-        raise StoreError(f"{folder}: {held}")
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _hold(descriptor: int) -> bool:
-    """Take a lock; not at once, for those who only look (`is_locked`) hold it for a moment."""
-    end = time.monotonic() + _LOOKING_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.01)
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process holds the folder's lock now."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def digest(content: Content) -> str:

@@ -1,0 +1,27 @@
+"""Files: written whole or not at all, read only as far as they may cost, folders locked."""
+
+from remuda.files.atomic import Content, digest, sync, to_json, write_atomically, write_json
+from remuda.files.limits import check_memory, machine_memory, memory_limit
+from remuda.files.locks import LOCK, is_locked, lock
+from remuda.files.regular import NotRegularError, open_regular, read_regular
+
+VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
+
+__all__ = [
+    "LOCK",
+    "VERSION",
+    "Content",
+    "NotRegularError",
+    "check_memory",
+    "digest",
+    "is_locked",
+    "lock",
+    "machine_memory",
+    "memory_limit",
+    "open_regular",
+    "read_regular",
+    "sync",
+    "to_json",
+    "write_atomically",
+    "write_json",
+]
