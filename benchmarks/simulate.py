@@ -204,6 +204,7 @@ class Crew(threading.Thread):
             cell=worker.cell if worker.state is State.PROCESSING else None,
             batch=300,
             batches=600,
+            doing="train" if worker.training else "wait",
         )
 
     def _begin(self, worker: SimulatedWorker, task: RunTask) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "Engine",
     "Ensemble",
     "PopulationGAN",
+    "Timeouts",
     "__version__",
     "load",
     "resume",
@@ -21,7 +22,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from remuda.api import Engine, Ensemble, PopulationGAN, load, resume, score, train
+    from remuda.api import (
+        Engine,
+        Ensemble,
+        PopulationGAN,
+        Timeouts,
+        load,
+        resume,
+        score,
+        train,
+    )
 
 
 def __getattr__(name: str) -> Any:

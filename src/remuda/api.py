@@ -16,12 +16,13 @@ from remuda.errors import ConfigError, RemudaError
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.parallel.observer import Observer
+from remuda.parallel.protocol import Timeouts
 from remuda.runs.ensemble import Ensemble, load
 from remuda.runs.outcome import Result
 from remuda.runs.scoring import Progress, Scores, score_run
 from remuda.runs.store import fresh_path
 
-__all__ = ["Engine", "Ensemble", "PopulationGAN", "load", "resume", "score", "train"]
+__all__ = ["Engine", "Ensemble", "PopulationGAN", "Timeouts", "load", "resume", "score", "train"]
 
 
 def train(
@@ -34,6 +35,8 @@ def train(
 
     `engine=remuda.Engine("process")` trains on all cores; a script that asks for it must guard its
     entry with `if __name__ == "__main__":`, as with every use of multiprocessing.
+    `remuda.Engine("process", timeouts=remuda.Timeouts(stuck=600))` also gives the cells of a worker
+    whose trainer has not moved for ten minutes to another one.
     """
     return training.train(load_config(source, overrides), observer, engine=engine)
 

@@ -14,13 +14,16 @@ class Clock:
         self._start = time.perf_counter()
         self._cpu_start = time.process_time()
         self._seconds: dict[str, float] = {}
+        self.current = "other"  # the routine it is in, for another thread that asks
 
     @contextmanager
     def routine(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, before = time.perf_counter(), self.current
+        self.current = name
         try:
             yield
         finally:
+            self.current = before
             self.add(name, time.perf_counter() - start)
 
     def add(self, name: str, seconds: float) -> None:

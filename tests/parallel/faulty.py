@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def faulty_work(
     comm: WorkerComm, configured: Configure, faults: tuple[str, ...], met: Path
 ) -> None:
     for fault in faults:
-        FAULTS[fault](Once(met / fault))
+        {**FAULTS, **STUCK}[fault](Once(met / fault))
     work_in_process(comm, configured)
 
 
@@ -53,6 +54,7 @@ class Once:
 
     def __init__(self, folder: Path, victims: int = 1) -> None:
         self._folder, self._victims, self._mine = folder, victims, False
+        self.released = folder / "released"
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self) -> bool:
@@ -60,7 +62,8 @@ class Once:
             return False
         for number in range(self._victims):
             try:
-                (self._folder / str(number)).touch(exist_ok=False)
+                with (self._folder / str(number)).open("x") as file:
+                    file.write(str(os.getpid()))
             except FileExistsError:
                 continue
             self._mine = True
@@ -118,6 +121,22 @@ def _hung(once: Once) -> None:
     after(Cell, "train", trained)
 
 
+def _stuck(once: Once) -> None:
+    """The trainer stands still in the middle of its round, and the worker answers all the same.
+
+    Until a file called `released` appears.
+    """
+    from remuda.gan.cell import Cell
+
+    def train(cell: Cell, *_: object) -> None:
+        if cell.round == ROUND and once():
+            deadline = time.monotonic() + 60
+            while not once.released.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    before(Cell, "train", train)
+
+
 def _talks_nonsense(once: Once) -> None:
     """A well-formed report about a round that nobody is in."""
     from remuda.parallel.messages import Done, Message
@@ -142,3 +161,5 @@ FAULTS: dict[str, Callable[[Once], None]] = {
     "hung": _hung,
     "talks nonsense": _talks_nonsense,
 }
+# Of the worker that answers nothing is to be seen: only with a limit is it noticed for good.
+STUCK = {"stuck": _stuck}

@@ -103,6 +103,7 @@ def start_job(
     workers: int | None,
     mpiexec: str | None,
     restarts: int,
+    stuck: int | None,
 ) -> NoReturn:
     """Start `remuda ARGUMENTS` as an MPI job, start it again when lost; exit with its code."""
     from remuda.parallel.engines import default_workers
@@ -114,7 +115,7 @@ def start_job(
         workers = allocated - 1 if allocated and allocated > 1 else default_workers(config)
     rank = [sys.executable, "-m", "remuda"]
     options = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    options += ["--engine", "mpi"]
+    options += ["--engine", "mpi", *(["--stuck", str(stuck)] if stuck is not None else [])]
     commands = Commands(
         train=[*rank, *arguments, *options],
         resume=[*rank, "resume", str(path), *options],

@@ -48,12 +48,21 @@ def workers_table(workers: Sequence[WorkerStatus], width: int) -> Table:
             *([] if narrow else [str(worker.pid)]),
             worker.state,
             Text(worker.liveness, style=colour),
-            f"{worker.heard:.1f}s ago",
+            _heard(worker),
             _cells(worker),
             # A worker that needs attention is coloured as a whole line.
             style=None if worker.liveness is Liveness.WORKING else colour,
         )
     return table
+
+
+def _heard(worker: WorkerStatus) -> str:
+    """When a worker was heard; for a delayed one, what it is delayed by."""
+    if worker.still is not None:
+        return f"no progress {worker.still:.0f}s"
+    if worker.liveness is Liveness.DELAYED:
+        return f"silent {worker.heard:.1f}s"
+    return f"{worker.heard:.1f}s ago"
 
 
 def workers_line(workers: Sequence[WorkerStatus]) -> Text:

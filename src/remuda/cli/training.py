@@ -64,6 +64,16 @@ Restarts = Annotated[
         help="With --engine mpi: how many times to restart a lost job.",
     ),
 ]
+Stuck = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--stuck",
+        metavar="SECONDS",
+        parser=whole_number(1),
+        help="Give the cells of a worker to another one if its trainer has not moved for this "
+        "long, and much longer than usual.  [default: it is shown as delayed, and waited for]",
+    ),
+]
 Plain = Annotated[
     bool, typer.Option("--plain", help="Print one line per round instead of a live table.")
 ]
@@ -77,6 +87,7 @@ def train(
     workers: Workers = "auto",
     mpiexec: MpiExec = None,
     restarts: Restarts = 3,
+    stuck: Stuck = None,
     plain: Plain = False,
 ) -> None:
     """Train a population of GANs.
@@ -105,8 +116,9 @@ def train(
             workers=count,
             mpiexec=mpiexec,
             restarts=restarts,
+            stuck=stuck,
         )
-    carrier = choose_engine(engine, count, session)
+    carrier = choose_engine(engine, count, session, stuck)
     carrier.start_early(config, _IMPORTED)
     # A launcher's pipe may look like a terminal, but a table cannot be redrawn through it.
     with _showing_progress(plain or session is not None) as view:
@@ -124,6 +136,7 @@ def resume(
     workers: Workers = "auto",
     mpiexec: MpiExec = None,
     restarts: Restarts = 3,
+    stuck: Stuck = None,
     plain: Plain = False,
 ) -> None:
     """Continue an interrupted run.
@@ -149,8 +162,9 @@ def resume(
                 workers=count,
                 mpiexec=mpiexec,
                 restarts=restarts,
+                stuck=stuck,
             )
-    carrier = choose_engine(engine, count, session)
+    carrier = choose_engine(engine, count, session, stuck)
     with suppress(RemudaError):  # whoever opens the run says what is wrong
         carrier.start_early(load_config(str(run / "config.yaml")), _IMPORTED)
     with _showing_progress(plain or session is not None) as view:

@@ -219,7 +219,7 @@ class LiveView(View):
     def _workers_section(self) -> tuple[list[RenderableType], int]:
         """One line for all workers, a table of those not working, and the height of both."""
         seen, workers = self._workers
-        if len(workers) < 2:
+        if len(workers) < 2 and all(one.liveness is Liveness.WORKING for one in workers):
             return [], 0
         age = time.monotonic() - seen
         listed = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from remuda.errors import RemudaError
 from remuda.methods import RoundReport
@@ -57,6 +58,14 @@ class RecordLoss:
     worker: int
     silence: float
     cells: tuple[int, ...]
+    still: float | None = None  # seconds without progress, where that is why
+
+
+@dataclass(frozen=True)
+class RecordEvent:
+    """Record something as it is. Without a round: it stays when rounds are trained again."""
+
+    event: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,7 @@ Command = (
     | AnnounceStart
     | BeginTerm
     | RecordLoss
+    | RecordEvent
     | RewindEvents
     | ShowProgress
     | Report

@@ -40,6 +40,9 @@ class Engine:
         if self.name not in allowed:
             hint = suggest(self.name, allowed) or ";"
             raise ConfigError(f"engine {self.name}: unknown{hint} allowed: {', '.join(allowed)}")
+        stuck = self.timeouts.stuck
+        if stuck is not None and not stuck > 0:
+            raise ConfigError(f"timeouts.stuck={stuck}: allowed: None, or seconds, more than 0")
 
     def check(self, config: Config) -> None:
         """Refuse, before anything is written, what cannot start."""
@@ -112,11 +115,14 @@ def engine_names() -> tuple[str, ...]:
     return ("auto", *ENGINES)
 
 
-def choose_engine(name: str, workers: int | None, session: Session | None = None) -> Engine:
+def choose_engine(
+    name: str, workers: int | None, session: Session | None = None, stuck: float | None = None
+) -> Engine:
     """The engine for a name from the command line; in an MPI job it is the job's."""
+    timeouts = Timeouts(stuck=stuck)
     if session is not None:
-        return Engine("mpi", session=session)
-    return Engine(name, workers)
+        return Engine("mpi", timeouts=timeouts, session=session)
+    return Engine(name, workers, timeouts)
 
 
 def default_workers(config: Config) -> int:

@@ -26,6 +26,7 @@ from remuda.parallel.commands import (
     Fail,
     Finish,
     Forget,
+    RecordEvent,
     RecordLoss,
     Report,
     RewindEvents,
@@ -144,10 +145,11 @@ class Master:
                 self._announce(command)
             case BeginTerm():
                 self._begin(command)
-            case RecordLoss(worker, silence, cells):
-                self._folder.append_event(
-                    {"event": "lost", "worker": worker, "silence": silence, "cells": list(cells)}
-                )
+            case RecordLoss(worker, silence, cells, still):
+                lost = {"event": "lost", "worker": worker, "silence": silence, "still": still}
+                self._folder.append_event({**lost, "cells": list(cells)})
+            case RecordEvent(event):
+                self._folder.append_event(event)
             case RewindEvents(round):
                 self._completed = round
                 self._folder.rewind_events(round)

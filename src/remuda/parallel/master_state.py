@@ -36,6 +36,7 @@ from remuda.parallel.commands import (
     Warn,
     WriteStatus,
 )
+from remuda.parallel.delays import announce
 from remuda.parallel.messages import (
     Committed,
     Done,
@@ -250,10 +251,20 @@ class MasterState:
         if gap > LONGEST_TURN:
             # It was the master that slept or was busy: answers may be waiting, so decide later.
             self.roster.excuse(gap)
-        lost = self.roster.find_dead(now, self._timeouts, gone)
-        return self._recover(lost, now) if lost else []
+        look = self.roster.look(now, self._timeouts, gone)
+        commands = announce(look, self._timeouts)
+        if not look.dead:
+            return commands
+        error = None
+        for stuck in look.stuck:
+            if stuck.cell is not None and self._fails_too_often(stuck.cell, stuck.round):
+                times = f"{MOST_FAILURES} times in round {stuck.round}"
+                error = WorkerError(f"cell {stuck.cell} got stuck {times}: {stuck}")
+        return [*commands, *self._recover(look.dead, now, error)]
 
-    def _recover(self, lost: list[int], now: float) -> list[Command]:
+    def _recover(
+        self, lost: list[int], now: float, error: RemudaError | None = None
+    ) -> list[Command]:
         """Lost workers' cells go to spares and survivors, from the last saved round."""
         self._losses += len(lost)
         self._status_due = 0.0  # the loss is shown at once
@@ -263,7 +274,9 @@ class MasterState:
         for worker in lost:
             cells = self.term.placement.get(worker, ())
             commands += [
-                RecordLoss(worker, self.roster.silence(worker, now), cells),
+                RecordLoss(
+                    worker, self.roster.silence(worker, now), cells, self.roster.still(worker)
+                ),
                 Warn(
                     f"worker {worker} on {hosts[worker].host} was lost; "
                     f"its {len(cells)} cells go on from round {self.saved} elsewhere"
@@ -271,8 +284,9 @@ class MasterState:
                 Dismiss(worker),
             ]
             self.roster.write_off(worker)
-        if self._losses > self._most_losses:
+        if error is None and self._losses > self._most_losses:
             error = WorkerError(f"{self._losses} workers were lost; something is wrong here")
+        if error is not None:
             return [*commands, *self._fail(error)]
         if not self.roster:
             self._await_workers(Phase.RECOVERING, now)
@@ -288,7 +302,7 @@ class MasterState:
         current = self.term.number
         match message:
             case Status():
-                self.roster.update(worker, message)
+                self.roster.update(worker, message, now)
                 return _progress(message) if message.term == current else []
             case Saved(term=term) if term == current:
                 self.term.save(message)
@@ -306,9 +320,7 @@ class MasterState:
         """A task raised: a user's error ends the run, any other counts as a loss, for a while."""
         if message.user_error:
             return self._fail(StoreError(message.error))
-        where = (message.cell, message.round)
-        self._failures[where] += 1
-        if self._failures[where] >= MOST_FAILURES:
+        if self._fails_too_often(message.cell, message.round):
             error = WorkerError(
                 f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:\n"
                 f"{message.error}"
@@ -317,6 +329,10 @@ class MasterState:
         reason = (message.error.strip().splitlines() or ["no reason given"])[-1]
         warning = Warn(f"worker {worker} failed in round {message.round}: {reason}")
         return [warning, *self._recover([worker], now)]
+
+    def _fails_too_often(self, cell: int | None, round: int) -> bool:
+        self._failures[cell, round] += 1
+        return self._failures[cell, round] >= MOST_FAILURES
 
     # -------------------------------------------------------------------------- rounds
 

@@ -115,6 +115,7 @@ class Status(Message):
     cell: int | None = None
     batch: int = 0
     batches: int = 0
+    doing: str = ""  # the routine that its trainer is in
 
 
 class Saved(Message):

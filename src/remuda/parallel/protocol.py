@@ -72,6 +72,8 @@ class Timeouts:
     interval: float = 1.0  # between two questions
     delayed: float = 5.0  # without an answer: something is slow
     dead: float = 60.0  # without an answer: the cells go to another worker
+    still: float = 30.0  # without progress, at least: delayed (see `pace.py`)
+    stuck: float | None = None  # without progress: as `dead`; None: it is waited for
 
 
 def liveness_of(silence: float, timeouts: Timeouts, *, gone: bool = False) -> Liveness:
@@ -93,6 +95,7 @@ class WorkerStatus:
     heard: float  # seconds since its last answer
     cells: tuple[int, ...]
     rounds: Mapping[int, int]  # done, by cell
+    still: float | None = None  # seconds without progress, where that is why it is delayed or dead
 
     def to_json(self) -> dict[str, Any]:
         values = {**vars(self), "heard": round(self.heard, 3), "rounds": dict(self.rounds)}
@@ -111,6 +114,7 @@ class WorkerStatus:
             heard=values["heard"],
             cells=tuple(values["cells"]),
             rounds={int(cell): done for cell, done in values["rounds"].items()},
+            still=values.get("still"),
         )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from remuda.parallel.delays import Delay, Look, may_tell
 from remuda.parallel.messages import Hello, Status
+from remuda.parallel.pace import STARTING, Pace, progress_of
 from remuda.parallel.protocol import (
     Capacity,
     HostInfo,
@@ -27,6 +31,10 @@ class _Record:
     heard: float
     status: Status | None = None
     liveness: Liveness = Liveness.WORKING
+    pace: Pace = field(default_factory=Pace)
+    still: float | None = None  # seconds without progress, where that is what is wrong with it
+    told: bool = False  # whether the user was told that it is delayed
+    told_at: float = -math.inf
 
 
 class Roster:
@@ -74,13 +82,16 @@ class Roster:
         for record in self._up.values():
             record.heard = now
 
-    def update(self, worker: int, status: Status) -> None:
-        self._up[worker].status = status
+    def update(self, worker: int, status: Status, now: float) -> None:
+        record = self._up[worker]
+        record.status = status
+        record.pace.see(status, now)
 
     def excuse(self, seconds: float) -> None:
         """Nobody could be heard for this long."""
         for record in self._up.values():
             record.heard += seconds
+            record.pace.excuse(seconds)
 
     def remove(self, worker: int) -> None:
         """Forget a worker that never trained."""
@@ -94,19 +105,51 @@ class Roster:
 
     # -------------------------------------------------------------------------- questions
 
-    def find_dead(self, now: float, timeouts: Timeouts, gone: Collection[int]) -> list[int]:
-        """Update the liveness of every worker; those that are dead by now."""
-        dead = []
+    def look(self, now: float, timeouts: Timeouts, gone: Collection[int]) -> Look:
+        """Update the liveness of every worker; what is new about them."""
+        look, usual = Look(), dict[str, float | None]()
+        soonest = min(timeouts.still, timeouts.stuck or math.inf)
         for worker, record in self._up.items():
-            silence = self.silence(worker, now)
+            silence, record.still = self.silence(worker, now), None
             record.liveness = liveness_of(silence, timeouts, gone=worker in gone)
-            if record.liveness is Liveness.DEAD:
-                dead.append(worker)
-        return dead
+            if record.liveness is Liveness.WORKING and record.pace.still > soonest:
+                self._judge_progress(record, timeouts, usual)
+            match record.liveness:
+                case Liveness.DEAD:
+                    look.dead.append(worker)
+                    if record.still is not None:
+                        look.stuck.append(_delay(worker, record, silence))
+                case Liveness.DELAYED if not record.told and may_tell(record.told_at, now):
+                    record.told, record.told_at = True, now
+                    look.delayed.append(_delay(worker, record, silence))
+                case Liveness.WORKING if record.told and record.pace.doing != STARTING:
+                    record.told = False
+                    look.on_time.append(worker)
+        return look
+
+    def _judge_progress(
+        self, record: _Record, timeouts: Timeouts, usual: dict[str, float | None]
+    ) -> None:
+        """Whether the trainer of a worker that answers gets on.
+
+        `usual` is filled here: it takes a look at all workers, which most have no need of.
+        """
+        doing = record.pace.doing
+        if doing not in usual:
+            stays = [other.pace.longest(doing) for other in self._up.values()]
+            known = [stay for stay in stays if stay is not None]
+            usual[doing] = statistics.median(known) if known else None
+        record.liveness = progress_of(record.pace, usual[doing], timeouts)
+        if record.liveness is not Liveness.WORKING:
+            record.still = record.pace.still
 
     def silence(self, worker: int, now: float) -> float:
         """Seconds since a worker was heard."""
         return max(0.0, now - self._up[worker].heard)
+
+    def still(self, worker: int) -> float | None:
+        """Seconds without progress, where the last look found that this is what is wrong."""
+        return self._up[worker].still
 
     def statuses(
         self, now: float, placement: Mapping[int, tuple[int, ...]]
@@ -123,6 +166,13 @@ class Roster:
                 max(0.0, now - record.heard),
                 placement.get(worker, ()),
                 record.status.rounds if record.status else {},
+                record.still,
             )
             for worker, record in known
         )
+
+
+def _delay(worker: int, record: _Record, silence: float) -> Delay:
+    if record.still is None:
+        return Delay(worker, record.info.host, silence)
+    return Delay(worker, record.info.host, record.still, record.status)

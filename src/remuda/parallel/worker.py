@@ -38,6 +38,7 @@ from remuda.parallel.messages import (
     Status,
     Stop,
 )
+from remuda.parallel.pace import STARTING
 from remuda.parallel.protocol import (
     Event,
     State,
@@ -53,6 +54,7 @@ from remuda.runs.retention import checkpoint_due
 from remuda.runs.store import RunFolder
 
 WAKING_SECONDS = 1.0
+STOP_SECONDS = 60.0  # for a trainer to come to its next batches; one that hangs never does
 
 
 class Worker:
@@ -140,12 +142,13 @@ class Worker:
             cell=cell,
             batch=batch,
             batches=batches,
+            doing=task.doing,
         )
 
     def _drop_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            self._task.join()
+            self._task.join(STOP_SECONDS)
             self._task = None
 
 
@@ -166,7 +169,9 @@ class _Task(threading.Thread):
         self.finished = False
         self.rounds = dict.fromkeys(task.cells, task.start)
         self._owners = task.owners
+        # A cell and its batches; while it starts, no cell, and how many are ready.
         self.at: tuple[int | None, int, int] = (None, 0, 0)
+        self._clock: Clock | None = None  # of the round it is in
         self._start_round = task.start
         self._run = run
         self._folder = folder
@@ -177,6 +182,11 @@ class _Task(threading.Thread):
         self._committed = task.start
         self._progress = threading.Condition()
         self._readers: dict[int, dict[int, set[int]]] = {}  # by round, of each cell
+
+    @property
+    def doing(self) -> str:
+        """The routine it is in, for the master to see whether it gets on."""
+        return STARTING if self._clock is None else self._clock.current
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -209,7 +219,10 @@ class _Task(threading.Thread):
                 )
 
     def _train(self) -> None:
-        cells = [self._cell(index) for index in sorted(self.rounds)]
+        cells: list[Cell] = []
+        for index in sorted(self.rounds):
+            cells.append(self._cell(index))
+            self.at = (None, len(cells), len(self.rounds))
         for cell in cells:
             self._publish(cell)
         for round in range(self._start_round + 1, self._run.config.rounds + 1):
@@ -235,6 +248,7 @@ class _Task(threading.Thread):
     def _advance(self, cell: Cell, round: int) -> None:
         self._tick(cell.index, 0, 1)
         settings, clock = self._run.config, Clock()
+        self._clock = clock
         cell.round = round
         with clock.routine("wait"):
             self._wait_for_turn(cell, round)
@@ -289,7 +303,12 @@ class _Task(threading.Thread):
         return parcel
 
     def _wait_at_the_fence(self, cell: Cell) -> None:
-        """A worker that slept may have been written off: until it knows, it publishes nothing."""
+        """A worker that slept may have been written off: until it knows, it publishes nothing.
+
+        Nor does a trainer that hung until its worker was written off and comes to.
+        """
+        if self._cancelled.is_set():
+            raise CancelledError
         while self._is_fenced():
             self._tick(cell.index, 0, 1)
             time.sleep(0.05)
