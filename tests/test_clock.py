@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from remuda.clock import Clock
@@ -35,6 +37,18 @@ def test_seconds_are_summed_by_routine_and_the_rest_is_other(wall: Time) -> None
         wall.now += 2
     wall.now += 0.25
     assert clock.seconds() == {"train": 5.0, "mutate": 1.0, "other": 0.75}
+
+
+def test_it_says_which_routine_it_is_in_after_an_error_too() -> None:
+    clock = Clock()
+    seen = [clock.current]
+    with suppress(ValueError), clock.routine("train"):
+        seen.append(clock.current)
+        with clock.routine("assess"):
+            seen.append(clock.current)
+        seen.append(clock.current)
+        raise ValueError
+    assert [*seen, clock.current] == ["other", "train", "assess", "train", "other"]
 
 
 def test_the_parts_sum_to_the_whole(wall: Time) -> None:

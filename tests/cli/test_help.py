@@ -72,6 +72,8 @@ WRONG_CALLS = {
     "sample x -n many": "many; allowed: a whole number, at least 1",
     "sample x --seed -1": "-1; allowed: a whole number, at least 0",
     "train --restarts -1": "-1; allowed: a whole number, at least 0",
+    "train --stuck 0": "0; allowed: a whole number, at least 1",
+    "resume x --stuck soon": "soon; allowed: a whole number, at least 1",
     "slurm --nodes 0": "0; allowed: a whole number, at least 1",
     "score x -n -5": "-5; allowed: a whole number, at least 20 (see remuda score --help)",
     "gam x y -n 5": "5; allowed: a whole number, at least 1000",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,17 @@ from remuda.parallel.protocol import Liveness, State, WorkerStatus
 from remuda.runs.costs import Costs
 
 
-def status(worker: int, liveness: Liveness = Liveness.WORKING, cells: int = 2) -> WorkerStatus:
+def status(
+    worker: int,
+    liveness: Liveness = Liveness.WORKING,
+    cells: int = 2,
+    still: float | None = None,
+) -> WorkerStatus:
     numbers = tuple(range(worker * cells, worker * cells + cells))
     rounds = {cell: 3 + cell % 2 for cell in numbers}
-    return WorkerStatus(worker, "node[a]", 4711, State.PROCESSING, liveness, 7.25, numbers, rounds)
+    return WorkerStatus(
+        worker, "node[a]", 4711, State.PROCESSING, liveness, 7.25, numbers, rounds, still
+    )
 
 
 def shown(what: RenderableType, width: int, colour: bool = False) -> str:
@@ -81,6 +89,24 @@ def test_a_worker_that_is_not_working_is_coloured_as_a_whole_line(
     assert code not in working
     assert other.startswith(code)
     assert code in shown(workers_line([status(1), status(2, liveness)]), 80, colour=True)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_delayed_worker_says_by_what(width: int) -> None:
+    late = Liveness.DELAYED
+    workers = [status(1), status(2, late), status(3, late, still=45.4)]
+    lines = shown(workers_table([*workers, status(4, Liveness.DEAD, still=600)], width), width)
+    rows = [line for line in lines.splitlines() if "processing" in line]
+    texts = ["7.2s ago", "silent 7.2s", "no progress 45s", "no progress 600s"]
+    assert [text in row for text, row in zip(texts, rows, strict=True)] == [True] * 4
+
+
+def test_what_is_written_of_a_worker_is_read_again() -> None:
+    for worker in (status(1), status(2, Liveness.DELAYED, still=45.4)):
+        written = json.loads(json.dumps(worker.to_json()))
+        assert WorkerStatus.from_json(written) == worker
+        del written["still"]  # as an earlier version wrote it
+        assert WorkerStatus.from_json(written).still is None
 
 
 def test_all_workers_in_one_line() -> None:

@@ -55,6 +55,26 @@ def test_the_default_folder_is_not_made_for_a_mistake(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("limit", [[], ["--stuck", "7"]])
+def test_a_limit_for_stuck_workers_goes_on_to_the_ranks(
+    limit: list[str], tmp_path: Path, data: Path
+) -> None:
+    """At the start of a job, and when it is started again."""
+    launcher = tmp_path / "launcher"
+    run = tmp_path / "run"
+    launcher.write_text(
+        f'echo "ranks: $*" >> {tmp_path}/words\n'
+        f"[ -e {run}/config.yaml ] && exit 2\ntouch {run}/config.yaml; exit 9\n"
+    )
+    mpi = ["--engine", "mpi", "--workers", "1", "--mpiexec", f"bash {launcher}"]
+    assert remuda(tmp_path, "train", *tiny(data, run), *mpi, *limit)[0] == 2
+    train, resume = (tmp_path / "words").read_text().splitlines()
+    assert " train " in train
+    assert " resume " in resume
+    for words in (train, resume):
+        assert ("--stuck 7" in words) == bool(limit)
+
+
 def test_a_missing_run_cannot_be_resumed(tmp_path: Path) -> None:
     code, output, errors = remuda(tmp_path, "resume", "missing")
     assert (code, output) == (3, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from collections.abc import Sequence
@@ -144,8 +145,10 @@ def test_a_thousand_delayed_workers_do_not_fill_the_screen() -> None:
     assert len(text.splitlines()) < 15
 
 
-def test_a_single_worker_is_not_worth_a_line() -> None:
+def test_a_single_worker_is_not_worth_a_line_unless_something_is_wrong_with_it() -> None:
     assert "workers" not in drawn([status(1)])
+    stuck = dataclasses.replace(status(1, Liveness.DELAYED), still=45.0)
+    assert "no progress 45s" in drawn([stuck])
 
 
 def test_a_line_is_about_its_own_round_only(recorded: Recorder) -> None:

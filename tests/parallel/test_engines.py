@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import remuda
 from remuda.errors import ConfigError
 from remuda.parallel import training
 from remuda.parallel.engines import ENGINES, Engine, choose_engine, engine_names
@@ -50,6 +51,14 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_that_are_allowed() 
     expected = r"engine proces: unknown; did you mean process\? allowed: auto, local, process, mpi"
     with pytest.raises(ConfigError, match=expected):
         Engine("proces")
+
+
+@pytest.mark.parametrize("stuck", [0, -1.0, float("nan")])
+def test_a_limit_that_is_no_time_is_refused(stuck: float) -> None:
+    with pytest.raises(ConfigError, match=r"timeouts.stuck=\S+: allowed: None, or seconds"):
+        Engine("process", timeouts=remuda.Timeouts(stuck=stuck))
+    assert choose_engine("process", 2, stuck=7).timeouts.stuck == 7
+    assert choose_engine("process", 2).timeouts.stuck is None
 
 
 def test_ranks_without_a_job_are_refused(tmp_path: Path, data: Path) -> None:

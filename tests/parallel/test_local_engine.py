@@ -39,7 +39,8 @@ def test_a_worker_that_raises_is_replaced_and_nothing_changes(
     fail_in_round_two(monkeypatch, 1)
     observer, run = Remembering(), tmp_path / "run"
     training.train(settings(data, run), observer, engine=Engine("local", timeouts=QUICK))
-    failed, lost = observer.warnings
+    # Beside them, a busy machine may make a worker silent for half a second.
+    failed, lost = [text for text in observer.warnings if "failed" in text or "lost" in text]
     assert "failed in round 2: RuntimeError: a real bug" in failed
     assert "was lost; its 3 cells go on from round 1 elsewhere" in lost
     check_equal(run, undisturbed)
@@ -70,7 +71,7 @@ def test_a_cell_that_always_fails_ends_the_run_with_its_error(
 def test_a_pause_of_the_master_is_no_fault_of_its_workers(
     tmp_path: Path, data: Path, undisturbed: Path
 ) -> None:
-    timeouts = Timeouts(interval=0.1, delayed=0.5, dead=1.5)
+    timeouts = Timeouts(interval=0.1, delayed=1.5, dead=1.5)
 
     class Busy(Remembering):
         def completed(self, round: int, mixture: Mixture, seconds: float) -> None:

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from remuda.config import load_config
+from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel, Part
 from remuda.methods.matching import matching
 from remuda.parallel import worker
 from remuda.parallel.exchange import MemoryExchange
-from remuda.parallel.messages import GetStatus, Message, RunTask, Saved, Stop
-from remuda.parallel.protocol import Timeouts
+from remuda.parallel.messages import GetStatus, Message, RunTask, Saved, Status, Stop
+from remuda.parallel.protocol import State, Timeouts
 from remuda.parallel.transports.base import WorkerComm
 from remuda.parallel.worker import Worker
 from remuda.runs.prepare import Run
+from tests.faults import after
 from tests.tiny_runs import tiny, write_data
 
 TIMEOUTS = Timeouts(interval=0.1, delayed=0.5, dead=60.0)
@@ -105,9 +107,6 @@ def at_the_fence(
         asleep.set()
         assert woken.wait(30)
 
-    from remuda.gan.cell import Cell
-    from tests.faults import after
-
     original = Cell.train
     after(Cell, "train", train)
     monkeypatch.setattr(Cell, "train", Cell.train)  # undone, with what it was, by the fixture
@@ -160,6 +159,73 @@ def test_a_worker_that_hears_nothing_for_too_long_leaves(tmp_path: Path, clock: 
     clock.slept = TIMEOUTS.dead
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_worker_says_where_its_trainer_is_while_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm, hangs, released = Scripted(), threading.Event(), threading.Event()
+    real = Cell.train
+
+    def train(cell: Cell, *args: object) -> object:
+        hangs.set()
+        assert released.wait(30)
+        return real(cell, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Cell, "train", train)
+    comm.waiting += [GetStatus(number=0), RunTask(term=1, cells=(0,), start=0, owners=(1, 1))]
+    thread = start(tmp_path, comm)
+
+    def answers() -> list[tuple[State, str, int | None]]:
+        with comm.lock:
+            said = [message for message in comm.said if isinstance(message, Status)]
+        return [(answer.state, answer.doing, answer.cell) for answer in said]
+
+    def ask(number: int) -> tuple[State, str, int | None]:
+        with comm.lock:
+            comm.waiting.append(GetStatus(number=number))
+        until(lambda: len(answers()) > number, "an answer")
+        return answers()[number]
+
+    until(lambda: len(answers()) == 1, "an answer")
+    assert answers() == [(State.INACTIVE, "", None)]
+    until(lambda: comm.published == [0], "the first parcel")
+    # The other cell is another worker's, which is late.
+    until(lambda: ask(len(answers())) == (State.PROCESSING, "gather", 0), "waiting for a peer")
+    own = comm.exchange.get(1, [0], 0)[0]
+    comm.exchange.put(1, Parcel(1, 0, own.tensors, own.meta))
+    assert hangs.wait(30)
+    assert ask(len(answers())) == (State.PROCESSING, "train", 0)
+    with comm.lock:
+        comm.waiting.append(Stop())
+    released.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_worker_whose_trainer_hangs_stops_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rank would keep an MPI job from ending."""
+    comm, hangs, released = Scripted(), threading.Event(), threading.Event()
+
+    def train(*_: object) -> None:
+        hangs.set()
+        assert released.wait(30)
+
+    monkeypatch.setattr(Cell, "train", train)
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
+    comm.waiting.append(RunTask(term=1, cells=(0,), start=0, owners=(1, 1)))
+    thread = start(tmp_path, comm)
+    until(lambda: comm.published == [0], "the first parcel")
+    own = comm.exchange.get(1, [0], 0)[0]
+    comm.exchange.put(1, Parcel(1, 0, own.tensors, own.meta))
+    assert hangs.wait(30)
+    with comm.lock:
+        comm.waiting.append(Stop())
+    thread.join(20)
+    assert not thread.is_alive()
+    released.set()
 
 
 def test_an_asynchronous_swap_goes_only_to_the_partner_of_the_next_round(tmp_path: Path) -> None:
