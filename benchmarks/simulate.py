@@ -64,12 +64,12 @@ SPARES = 2  # adopt the cells of the two that are lost
 
 @dataclass(frozen=True)
 class Fault:
-    """A worker that ends, or only stops answering, this long after a term began."""
+    """A worker that ends, stops answering or only stops training, so long after a term began."""
 
     term: int
     worker: int
     after: float
-    kind: Literal["killed", "silent"]
+    kind: Literal["killed", "silent", "stuck"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class SimulatedWorker:
     done: int = 0  # cell-rounds of the task
     training: bool = False  # false also while it waits for a round to be committed
     silent: bool = False
+    stuck: bool = False
 
     @property
     def round(self) -> int:
@@ -220,10 +221,13 @@ class Crew(threading.Thread):
 
     def _meet(self, fault: Fault) -> None:
         self.notes.faults[fault.worker] = time.monotonic()
-        if fault.kind == "killed":
-            self.gone.add(fault.worker)
-        else:
-            self.workers[fault.worker].silent = True
+        match fault.kind:
+            case "killed":
+                self.gone.add(fault.worker)
+            case "silent":
+                self.workers[fault.worker].silent = True
+            case "stuck":
+                self.workers[fault.worker].stuck = True
 
     # -------------------------------------------------------------------------- training
 
@@ -241,7 +245,7 @@ class Crew(threading.Thread):
         )
 
     def _finish_round(self, worker: SimulatedWorker, term: int) -> None:
-        if term != worker.term or worker.number in self.gone:
+        if term != worker.term or worker.number in self.gone or worker.stuck:
             return
         round, cell, settings = worker.round, worker.cell, self._config
         if checkpoint_due(round, every=settings.run.checkpoint_every, rounds=settings.rounds):

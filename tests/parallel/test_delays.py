@@ -38,6 +38,7 @@ class Workers:
         self.doing = doing
         self.hanging: dict[int, float] = {}  # since when
         self.silent: set[int] = set()
+        self.steps: dict[int, float] = {}  # seconds per move, where not the usual
         self.count = count
         for worker in range(1, count + 1):
             self.state.worker_started(worker)
@@ -65,7 +66,7 @@ class Workers:
             term=self.state.term.number,
             rounds=dict.fromkeys(cells, 0),
             cell=cells[0],
-            batch=int(moved / STEP),
+            batch=int(moved / self.steps.get(worker, STEP)),
             batches=10_000,
             doing=doing,
         )
@@ -131,6 +132,18 @@ def test_only_the_worker_that_is_stuck_is_delayed_and_not_those_that_wait_for_it
     assert [one.liveness for one in shown].count(Liveness.DELAYED) == 1
 
 
+def test_where_the_others_are_slower_a_worker_may_become_as_slow() -> None:
+    """One alone on a host that others come to."""
+    workers = Workers(5)
+    workers.steps = dict.fromkeys((1, 2, 3, 4), 20.0)
+    workers.go_on(200)
+    workers.hang(5)
+    workers.go_on(190)
+    assert workers.delayed() == set()
+    workers.go_on(30)
+    assert workers.delayed() == {5}
+
+
 def test_a_trainer_that_comes_to_is_on_time_again_which_is_told_once() -> None:
     workers = Workers(3)
     workers.go_on(20)
@@ -145,18 +158,20 @@ def test_a_trainer_that_comes_to_is_on_time_again_which_is_told_once() -> None:
 
 
 def test_one_that_is_now_late_and_now_not_is_told_of_every_ten_minutes_at_most() -> None:
-    workers, commands = Workers(2), []
+    workers, commands, late = Workers(2), [], 0
     workers.go_on(20)
-    for _ in range(10):
-        workers.hang(1)
-        commands += workers.go_on(40)
-        workers.hanging.clear()
+    for _ in range(20):
+        workers.silent = {1}
         commands += workers.go_on(10)
+        late += workers.delayed() == {1}
+        workers.silent = set()
+        commands += workers.go_on(10)
+    assert late == 20
     assert workers.now < QUIET_SECONDS
     assert (len(events(commands, "delayed")), len(events(commands, "on time"))) == (1, 1)
     workers.go_on(QUIET_SECONDS)
-    workers.hang(1)
-    assert len(events(workers.go_on(40), "delayed")) == 1
+    workers.silent = {1}
+    assert len(events(workers.go_on(10), "delayed")) == 1
 
 
 def test_silence_is_told_as_such_and_so_is_its_end() -> None:

@@ -60,7 +60,8 @@ def test_a_lost_worker_of_hundreds_is_adopted_and_the_run_finishes(tmp_path: Pat
 def test_the_masters_work_per_heartbeat_grows_only_with_the_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grid: str
 ) -> None:
-    looked, start = _count(monkeypatch, "liveness_of"), time.monotonic()
+    looked, judged = _count(monkeypatch, "liveness_of"), _count(monkeypatch, "progress_of")
+    start = time.monotonic()
     config = simulated_config(grid, ROUNDS, tmp_path)
     notes = simulate(config, Plan(0.2), BEAT, config.cells)
     looks = (time.monotonic() - start) / master_state.WATCH_SECONDS
@@ -71,6 +72,28 @@ def test_the_masters_work_per_heartbeat_grows_only_with_the_workers(
     assert notes.sent["Committed"] == cells * ROUNDS
     # Not one liveness on each worker for every message of any of them, which is the square.
     assert cells <= looked[0] <= cells * (looks + 1)
+    assert judged[0] == 0  # while all get on
+
+
+@pytest.mark.slow
+def test_one_of_hundreds_that_answers_and_does_not_train_is_written_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = _count(monkeypatch, "progress_of")
+    config, workers = simulated_config("10x30", ROUNDS, tmp_path), 301
+    plan = Plan(0.1, faults=[Fault(term=1, worker=7, after=0.15, kind="stuck")])
+    beat, start = Timeouts(interval=0.1, still=0.5, stuck=1.0), time.monotonic()
+    notes = simulate(config, plan, beat, workers)
+    events = [e for e in RunFolder.open(tmp_path / "run").events() if e["event"] == "lost"]
+    (event,) = [event for event in events if event["worker"] == 7]
+    assert event["still"] >= 1.0
+    assert event["silence"] < 10
+    last = notes.placements[max(notes.placements)]
+    assert sorted(cell for own in last.values() for cell in own) == list(range(config.cells))
+    assert 7 not in last
+    # Those that wait for it are looked at, and not judged.
+    looks = (time.monotonic() - start) / master_state.WATCH_SECONDS
+    assert judged[0] < 30 * looks
 
 
 def test_a_lost_node_takes_many_workers_and_not_the_run(tmp_path: Path) -> None:
