@@ -28,17 +28,11 @@ class Pace:
     def __init__(self) -> None:
         self._place: tuple[Any, ...] | None = None  # it moves when this changes
         self._moved = 0.0  # when it was first seen there
-        self._seen = 0.0  # and last
         self._stays: dict[str, deque[float]] = {}  # seconds, by routine
         self._longest: dict[str, float] = {}
         self.doing = ""
-
-    @property
-    def still(self) -> float:
-        """Seconds between the first and the last answer from where it is; none while it waits."""
-        if self._place is None or self.doing in WAITING:
-            return 0.0
-        return self._seen - self._moved
+        # Seconds between the first and the last answer from where it is; none while it waits.
+        self.still = 0.0
 
     def longest(self, doing: str) -> float | None:
         """The longest of its last stays in a routine; None before the first one is over."""
@@ -47,18 +41,19 @@ class Pace:
     def see(self, status: Status, now: float) -> None:
         """The worker answered."""
         place = _place(status)
-        self._seen = now
-        if place == self._place:
-            return
-        # Answers that come late because the master was away say nothing of how long a stay was.
-        if self._place is not None and now > self._moved:
-            self._remember(now - self._moved)
-        self._place, self.doing = place, status.doing
-        self._moved = max(self._moved, now)
+        if place != self._place:
+            # Answers that come late because the master was away do not say how long a stay was.
+            if self._place is not None and now > self._moved:
+                self._remember(now - self._moved)
+            self._place, self.doing = place, status.doing
+            self._moved = max(self._moved, now)
+        waits = place is None or self.doing in WAITING
+        self.still = 0.0 if waits else now - self._moved
 
     def excuse(self, seconds: float) -> None:
         """No answer could be heard for this long."""
         self._moved += seconds
+        self.still -= seconds
 
     def _remember(self, seconds: float) -> None:
         stays = self._stays.setdefault(self.doing, deque(maxlen=REMEMBERED))

@@ -110,21 +110,22 @@ class Roster:
         look, usual = Look(), dict[str, float | None]()
         soonest = min(timeouts.still, timeouts.stuck or math.inf)
         for worker, record in self._up.items():
-            silence, record.still = self.silence(worker, now), None
+            silence = max(0.0, now - record.heard)
+            record.still = None
             record.liveness = liveness_of(silence, timeouts, gone=worker in gone)
             if record.liveness is Liveness.WORKING and record.pace.still > soonest:
                 self._judge_progress(record, timeouts, usual)
-            match record.liveness:
-                case Liveness.DEAD:
-                    look.dead.append(worker)
-                    if record.still is not None:
-                        look.stuck.append(_delay(worker, record, silence))
-                case Liveness.DELAYED if not record.told and may_tell(record.told_at, now):
-                    record.told, record.told_at = True, now
-                    look.delayed.append(_delay(worker, record, silence))
-                case Liveness.WORKING if record.told and record.pace.doing != STARTING:
+            if record.liveness is Liveness.WORKING:
+                if record.told and record.pace.doing != STARTING:
                     record.told = False
                     look.on_time.append(worker)
+            elif record.liveness is Liveness.DEAD:
+                look.dead.append(worker)
+                if record.still is not None:
+                    look.stuck.append(_delay(worker, record, silence))
+            elif not record.told and may_tell(record.told_at, now):
+                record.told, record.told_at = True, now
+                look.delayed.append(_delay(worker, record, silence))
         return look
 
     def _judge_progress(
