@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from remuda.config import suggest
 from remuda.errors import ConfigError, DataError
+from remuda.files import check_memory
+
+_NAME_BYTES = 64  # of a short text in memory
 
 
 def check_labels(
@@ -51,5 +54,9 @@ def class_labels(
     """
     named = labels.dtype.kind == "U"
     check_labels(np.zeros(labels.shape, np.int64) if named else labels, items, where)
+    check_memory(where, 2 * labels.nbytes + 24 * items, f"{items} labels")  # to sort them
     found, indices = np.unique(labels, return_inverse=True)
-    return indices.astype(np.int64), tuple(str(label) for label in found)
+    check_memory(
+        where, found.nbytes + _NAME_BYTES * len(found), f"the names of {len(found)} labels"
+    )
+    return indices.astype(np.int64, copy=False), tuple(str(label) for label in found)
