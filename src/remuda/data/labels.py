@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.config import suggest
+from remuda.data.reading import brief
 from remuda.errors import ConfigError, DataError
 from remuda.files import check_memory
 
@@ -59,4 +60,15 @@ def class_labels(
     check_memory(
         where, found.nbytes + _NAME_BYTES * len(found), f"the names of {len(found)} labels"
     )
-    return indices.astype(np.int64, copy=False), tuple(str(label) for label in found)
+    return indices.astype(np.int64, copy=False), check_names((str(name) for name in found), where)
+
+
+def check_names(names: Iterable[str], where: str | Path) -> tuple[str, ...]:
+    """The names of classes, all of which can be written into a run's files."""
+    checked = tuple(names)
+    for name in checked:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{where}: class name {brief(ascii(name))} is not text") from None
+    return checked

@@ -139,7 +139,11 @@ def _from_array(
         place = int(np.argmin(np.isfinite(array)))
         first = [int(index) for index in np.unravel_index(place, array.shape)]
         raise DataError(f"{where}: holds NaN or infinity, first at index {first}")
-    indices, names = (None, ()) if labels is None else class_labels(labels, array.shape[0], where)
+    indices: npt.NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
+    if labels is not None:
+        with reading(Path(where)):  # words may hold what is no letter
+            indices, names = class_labels(labels, array.shape[0], where)
     if array.ndim == 2:
         return _points(array, indices, names, name, where)
     images = _channels_first(array, where)
