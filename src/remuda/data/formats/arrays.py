@@ -31,7 +31,8 @@ _ITEM_KEYS = ("x", "X", "images", "data", "arr_0")
 _LABEL_KEYS = ("y", "labels")
 _MOST_COORDINATES = 64  # more columns are probably flattened images
 _POINTS_AT_ONCE = 2**16  # converted, so that their float64 take little memory
-_LINES_BETWEEN_CHECKS = 2**16
+_LINES_BETWEEN_CHECKS = 2**14
+_VALUE_BYTES = 16  # of a number of a text: float64, room to grow, and float32
 _LONGEST_LINE = 2**20
 _LARGEST_LABEL = 2**53  # above, float64 would confuse labels
 _log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ def _read_lines(lines: io.TextIOWrapper, path: Path) -> tuple[npt.NDArray[np.flo
             ) from None
         may_be_labels = may_be_labels and columns == 3 and fields[2].lstrip("+-").isdecimal()
         if number % _LINES_BETWEEN_CHECKS == 0:
-            check_memory(path, 12 * len(values), f"{len(values) // columns} points")
+            check_memory(path, _VALUE_BYTES * len(values), f"{len(values) // columns} points")
     if not values:
         raise DataError(f"{path}: holds no points")
     return np.frombuffer(values, np.float64).reshape(-1, columns), may_be_labels
