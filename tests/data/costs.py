@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 _MOST_SECONDS = 60.0
+_MOST_MEMORY = 2**30  # that may be allocated, whether it is used or not
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ def cost_of(work: Callable[[], object]) -> Cost:
 def _run(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + _MOST_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
     before, error = resource.getrusage(resource.RUSAGE_SELF), ""
     try:
         work()

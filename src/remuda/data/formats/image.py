@@ -85,24 +85,26 @@ def opened_image(path: Path, look: Look) -> Iterator[Picture]:
 
 
 class _Counted(io.BufferedReader):
-    """A file that ends a reading in too many parts: some formats take quadratic time over them."""
+    """A file that is not read in too many parts: some formats take quadratic time over them."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(io.FileIO(file.fileno(), closefd=False))
         self.is_counting, self._reads = True, 0
+        self.length = self.seek(0, os.SEEK_END)
+        self.seek(0)
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._reads += self.is_counting
         if self._reads > _MOST_READS:
             raise ValueError(f"over {_MOST_READS} parts before the pixels")
-        return super().read(size)
+        # What is asked for is allocated, and a part of four gigabytes takes a few bytes to promise.
+        return super().read(size if size is None else min(size, self.length))
 
 
 def _check_content(file: _Counted, path: Path) -> None:
     """Refuse what costs too much before, or without, its declared size being looked at."""
     head = file.peek(30)[:30]
-    check_memory(path, _TAG_BYTES * file.seek(0, os.SEEK_END), "an image file of this length")
-    file.seek(0)
+    check_memory(path, _TAG_BYTES * file.length, "an image file of this length")
     if head.startswith(b"\xff\xd8") and _count(file, _SCAN) > _MOST_SCANS:
         raise DataError(f"{path}: a JPEG of over {_MOST_SCANS} scans")
     if head[:2] in (b"P1", b"P2", b"P3") and _count(file, _COMMENT) > _MOST_COMMENTS:
