@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
+from remuda.data import dataset_from_array
 from remuda.errors import DataError
 from tests.data.costs import Cost, cost_of
 from tests.data.samples import (
@@ -425,6 +426,11 @@ def test_data_may_be_links_to_files_elsewhere(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- honest files
+
+
+def test_a_fingerprint_of_large_images_converts_few_at_a_time() -> None:
+    dataset = dataset_from_array(random_bytes(40, 1000, 1000))
+    assert cost_of(lambda: dataset.fingerprint).bytes < 2 * dataset.items.nbytes
 
 
 def _honest_npy(folder: Path) -> Path:
