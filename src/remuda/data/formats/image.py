@@ -21,7 +21,8 @@ from remuda.errors import DataError
 from remuda.files import check_memory, open_regular
 
 # Pillow goes by content, whatever a file is called, and others of its formats start programs (EPS).
-_FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
+# Those first that need none of its rarer modules.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _GREY = frozenset({"1", "L", "LA"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 _PIXEL_BYTES = 16  # while an image is decoded and converted: four copies of four channels
