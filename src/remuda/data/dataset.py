@@ -104,10 +104,16 @@ def dataset_from_bytes(
     label_names: tuple[str, ...],
     name: str,
     limit: int | None = None,
+    *,
+    owned: bool = False,
 ) -> Dataset:
-    """A data set from images as files hold them: bytes of shape (N, C, H, W)."""
-    # A copy of what the limit leaves: the rest of the file can be freed, and an array of the
-    # caller's may change.
-    items = StoredItems(torch.from_numpy(np.array(images[:limit], order="C")))
+    """A data set from images as files hold them: bytes of shape (N, C, H, W).
+
+    They are copied unless they are `owned`, by nobody else and as a whole: an array of the caller's
+    may change, and what is only a part of an array would keep all of it.
+    """
+    if not owned or len(images[:limit]) < len(images):
+        images = np.array(images[:limit], order="C")
+    items = StoredItems(torch.from_numpy(np.ascontiguousarray(images)))
     kept = None if labels is None else torch.from_numpy(labels[:limit].astype(np.int64))
     return Dataset(items, kept, label_names if kept is not None else (), name, PIXELS)

@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import IO
 
 from remuda.errors import DataError
+from remuda.files import open_regular
 
 _TIMEOUT_S = 20.0
 _CHUNK = 1 << 16
+_MOST_BYTES = 10_000_000  # of a file: MNIST's largest has 9.9 MB
 
 
 def md5_of(path: Path) -> str:
     """The checksum that MNIST's publishers give for their files."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _md5).hexdigest()
+    digest = _md5()
+    with open_regular(path) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def fetch(name: str, md5: str, folder: Path, mirrors: Sequence[str]) -> Path:
@@ -61,6 +66,8 @@ def _download(url: str, name: str, file: IO[bytes]) -> str:
         length = answer.headers.get("Content-Length")
         task = progress.add_task(name, total=int(length) if length else None)
         while chunk := answer.read(_CHUNK):
+            if file.tell() + len(chunk) > _MOST_BYTES:
+                raise ValueError(f"more than {_MOST_BYTES:,} bytes, which the file does not have")
             file.write(chunk)
             digest.update(chunk)
             progress.advance(task, len(chunk))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1000  # items converted at a time where all are needed
+_MOST_FLOATS = 2**22  # at a time where it does not matter how many: a few photographs
 
 
 class StoredItems:
@@ -48,8 +49,10 @@ class StoredItems:
 
     def add_to(self, digest: hashlib.blake2b) -> None:
         """Hash the items as networks see them, so that it does not matter how they are stored."""
-        for chunk in self.chunks():
-            digest.update(chunk.numpy().data)
+        floats = self.stored[:1].numel() or 1
+        step = min(CHUNK, max(1, _MOST_FLOATS // floats))
+        for start in range(0, len(self), step):
+            digest.update(self[start : start + step].numpy().data)
 
 
 def _converted(items: Tensor) -> Tensor:

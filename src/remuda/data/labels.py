@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.config import suggest
+from remuda.data.reading import brief
 from remuda.errors import ConfigError, DataError
+from remuda.files import check_memory
+
+_NAME_BYTES = 64  # of a short text in memory
 
 
 def check_labels(
@@ -51,5 +55,20 @@ def class_labels(
     """
     named = labels.dtype.kind == "U"
     check_labels(np.zeros(labels.shape, np.int64) if named else labels, items, where)
+    check_memory(where, 2 * labels.nbytes + 24 * items, f"{items} labels")  # to sort them
     found, indices = np.unique(labels, return_inverse=True)
-    return indices.astype(np.int64), tuple(str(label) for label in found)
+    check_memory(
+        where, found.nbytes + _NAME_BYTES * len(found), f"the names of {len(found)} labels"
+    )
+    return indices.astype(np.int64, copy=False), check_names((str(name) for name in found), where)
+
+
+def check_names(names: Iterable[str], where: str | Path) -> tuple[str, ...]:
+    """The names of classes, all of which can be written into a run's files."""
+    checked = tuple(names)
+    for name in checked:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{where}: class name {brief(ascii(name))} is not text") from None
+    return checked

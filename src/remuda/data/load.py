@@ -10,6 +10,7 @@ from remuda.data.formats import FORMATS, NAMED, Format
 from remuda.data.places import data_dirs
 from remuda.data.reading import reading
 from remuda.errors import ConfigError, DataError
+from remuda.files import open_regular
 
 _HEAD = 16  # bytes of a file that its format is recognised by
 
@@ -78,7 +79,7 @@ def _format_of(path: Path) -> Format:
         if path.is_dir():
             matches = [known for known in FORMATS if known.has_folder(path)]
         else:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 head = file.read(_HEAD)
             if not head:
                 raise DataError(f"{path}: is empty (0 bytes)")
@@ -96,7 +97,7 @@ def _find(settings: DataSettings) -> Path:
     source = Path(settings.source)
     with reading(source):
         places = [source.expanduser(), *(base / source for base in data_dirs(settings))]
-        found = next((path for path in places if path.is_file() or path.is_dir()), None)
+        found = next((path for path in places if path.exists()), None)
     if found is not None and settings.source.strip():
         return found
     hint = suggest(settings.source, list(NAMED)) or ";"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -84,9 +85,9 @@ def test_limit_takes_of_every_class_by_turns(
     read: set[Path] = set()
     opened = Image.open
 
-    def spied(path: Path) -> Image.Image:
-        read.add(path)
-        return opened(path)
+    def spied(file: BinaryIO, formats: list[str]) -> Image.Image:
+        read.add(Path(f"/proc/self/fd/{file.fileno()}").readlink())
+        return opened(file, formats=formats)
 
     monkeypatch.setattr(Image, "open", spied)
     dataset = load(tmp_path, limit=limit)

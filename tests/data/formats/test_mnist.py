@@ -121,6 +121,15 @@ def test_a_download_with_a_wrong_checksum_leaves_nothing(
     assert list((tmp_path / "cache" / "remuda" / "mnist").iterdir()) == []
 
 
+def test_a_download_that_does_not_end_is_given_up(
+    tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.data.fetch._MOST_BYTES", 1000)
+    with pytest.raises(DataError, match=rf"{mirror}/{IMAGES}: more than 1,000 bytes"):
+        load_mnist(MNIST, [mirror])
+    assert list((tmp_path / "cache" / "remuda" / "mnist").iterdir()) == []
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_offline_says_which_files_to_put_where(split: str) -> None:
     settings = DataSettings.model_validate({"source": "mnist", "split": split})

@@ -13,12 +13,14 @@ from remuda.config import DataSettings
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.formats.base import Format, NamedSet
 from remuda.data.formats.cifar_pickle import read_pickle
-from remuda.data.labels import check_labels
+from remuda.data.labels import check_labels, check_names
 from remuda.data.places import WHERE_TO_PUT, data_dirs
-from remuda.data.reading import read_bytes, reading
+from remuda.data.reading import listed, read_bytes, reading
 from remuda.errors import DataError
+from remuda.files import check_memory, open_regular
 
 _PIXELS = 3 * 32 * 32
+_MOST_NAMES = 2**16  # bytes of a file of class names
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def load_cifar_folder(folder: Path, limit: int | None = None) -> Dataset:
     form = _form_of(folder)
     if form is None:
         raise DataError(f"{folder}: no CIFAR files such as data_batch_1 or train.bin")
-    present = [folder / name for name in form.train if (folder / name).is_file()]
+    present = [folder / name for name in form.train if _is_there(folder / name)]
     return _load(form, present, limit)
 
 
@@ -89,7 +91,7 @@ def load_cifar(settings: DataSettings) -> Dataset:
             names = form.files(settings.split)
             for folder in (base, base / form.folder, base / parent, base / parent / form.folder):
                 with reading(folder):
-                    missing = [name for name in names if not (folder / name).is_file()]
+                    missing = [name for name in names if not _is_there(folder / name)]
                 if not missing:
                     return _load(form, [folder / name for name in names], settings.limit)
                 if len(missing) < len(names):
@@ -103,23 +105,30 @@ def load_cifar(settings: DataSettings) -> Dataset:
 def _form_of(folder: Path) -> _Form | None:
     with reading(folder):
         for form in _FORMS:
-            if any((folder / name).is_file() for name in form.train):
+            if any(_is_there(folder / name) for name in form.train):
                 return form
     return None
 
 
+def _is_there(path: Path) -> bool:
+    """Whether a file has this name; a pipe has too, and is refused when it is opened."""
+    return path.exists() and not path.is_dir()
+
+
 def _load(form: _Form, paths: list[Path], limit: int | None) -> Dataset:
-    images, labels = [], []
+    folder, images, labels = paths[0].parent, [], []
+    with reading(folder):
+        sizes = [path.stat().st_size for path in paths]
+    check_memory(folder, 2 * sum(sizes), "images, once in files and once together")
     for path in paths:
         read = _read_pickled if form.label_key else _read_binary
         pixels, numbers = read(path, form)
         check_labels(numbers, len(pixels), path, classes=form.classes)
         images.append(pixels.reshape(-1, 3, 32, 32))
         labels.append(numbers)
-    names = _label_names(form, paths[0].parent / form.names_file)
-    return dataset_from_bytes(
-        np.concatenate(images), np.concatenate(labels), names, form.name, limit
-    )
+    names = _label_names(form, folder / form.names_file)
+    together = np.concatenate(images)
+    return dataset_from_bytes(together, np.concatenate(labels), names, form.name, limit, owned=True)
 
 
 def _read_binary(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
@@ -137,32 +146,42 @@ def _read_pickled(path: Path, form: _Form) -> tuple[npt.NDArray[np.uint8], npt.N
     batch = read_pickle(path)
     for key in ("data", form.label_key):
         if key not in batch:
-            raise DataError(f"{path}: no entry {key!r}; found: {', '.join(map(str, batch))}")
+            raise DataError(f"{path}: no entry {key!r}; found: {listed(batch)}")
     pixels = batch["data"]
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
         raise DataError(f"{path}: entry 'data' is not an array of bytes")
     if pixels.ndim != 2 or pixels.shape[1] != _PIXELS or len(pixels) == 0:
         raise DataError(f"{path}: images of shape {pixels.shape}; expected (N, {_PIXELS})")
-    with reading(path):
-        labels = np.asarray(batch[form.label_key])
+    labels = batch[form.label_key]
+    if isinstance(labels, list | tuple):
+        # One by one: lists within lists could be far larger than the file that holds them.
+        wrong = next((label for label in labels if type(label) is not int), None)
+        if wrong is not None:
+            raise DataError(f"{path}: a label is a {type(wrong).__name__}; expected integers")
+        with reading(path):
+            labels = np.array(labels, np.int64)
+    if not isinstance(labels, np.ndarray):
+        raise DataError(f"{path}: labels are a {type(labels).__name__}; expected a list")
     return pixels, labels
 
 
 def _label_names(form: _Form, path: Path) -> tuple[str, ...]:
-    if not path.is_file():
+    if not _is_there(path):
         return tuple(str(number) for number in range(form.classes))
     if form.label_key:
         key = "label_names" if form.name == "cifar10" else "fine_label_names"
         names = read_pickle(path).get(key, ())
     else:
-        with reading(path):
-            names = read_bytes(path).decode().split()
+        with reading(path), open_regular(path) as file:
+            names = file.read(_MOST_NAMES).decode().split()
     if not isinstance(names, list | tuple) or len(names) != form.classes:
         raise DataError(f"{path}: expected the names of {form.classes} classes")
     if not all(isinstance(name, str | bytes) for name in names):
         raise DataError(f"{path}: a class name is not text; expected text")
     with reading(path):
-        return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
+        return check_names(
+            (name.decode() if isinstance(name, bytes) else name for name in names), path
+        )
 
 
 CIFAR10 = NamedSet("cifar10", load_cifar, has_test_split=True)

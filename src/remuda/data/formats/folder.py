@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
 
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.formats.base import Format
+from remuda.data.formats.image import Look, opened_image
+from remuda.data.labels import check_names
 from remuda.data.reading import reading
 from remuda.errors import DataError
+from remuda.files import check_memory
 
 _SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 )
-_GREY = frozenset({"1", "L", "LA"})
-_COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
+_ENTRY_BYTES = 1000  # that a file's path and its places in lists take
+_ENTRIES_BETWEEN_CHECKS = 1000
 
 
 def load_folder(
@@ -37,45 +41,48 @@ def load_folder(
         if not images:
             raise DataError(f"{folder}: holds no images; expected {', '.join(sorted(_SUFFIXES))}")
         found += [(place, number, path) for place, path in enumerate(images)]
+        check_memory(root, _ENTRY_BYTES * len(found), f"the names of {len(found)} files")
     taken = sorted(sorted(found)[:limit], key=lambda entry: (entry[1], entry[0]))
-    files = [path for _, _, path in taken]
-    first = _pixels(files[0], size, colour)
-    batch = np.empty((len(files), *first.shape), dtype=np.uint8)
-    for number, path in enumerate(files):
-        pixels = _pixels(path, size, colour)
-        if pixels.shape != first.shape:
-            raise DataError(
-                f"{path}: {_described(pixels)}, but {files[0]} is {_described(first)}; "
-                "make them agree, or set data.size and data.colour"
-            )
-        batch[number] = pixels
+    batch = _batch([path for _, _, path in taken], root, Look(size, colour))
     labels = np.array([number for _, number, _ in taken])
-    return dataset_from_bytes(batch, labels, tuple(folder.name for folder in classes), root.name)
+    names = check_names((folder.name for folder in classes), root)
+    return dataset_from_bytes(batch, labels, names, root.name, owned=True)
+
+
+def _batch(files: list[Path], root: Path, look: Look) -> npt.NDArray[np.uint8]:
+    """The pixels of all images: (N, C, H, W), of the first one's shape."""
+    batch: npt.NDArray[np.uint8] | None = None
+    for number, path in enumerate(files):
+        with opened_image(path, look) as image:
+            if batch is None:
+                shape = (len(files), *image.shape)
+                check_memory(root, math.prod(shape), f"{len(files)} images")
+                batch = np.empty(shape, np.uint8)
+            if image.shape != batch.shape[1:]:
+                raise DataError(
+                    f"{path}: {_described(image.shape)}, but {files[0]} is "
+                    f"{_described(batch.shape[1:])}; make them agree, or set data.size and "
+                    "data.colour"
+                )
+            batch[number] = image.pixels()
+    assert batch is not None
+    return batch
 
 
 def _visible(folder: Path, folders: bool = False) -> list[Path]:
-    with reading(folder):
-        found = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        return sorted(path for path in found if path.is_dir() == folders)
+    found: list[Path] = []
+    with reading(folder), os.scandir(folder) as entries:
+        for entry in entries:
+            path = folder / entry.name
+            if not entry.name.startswith(".") and path.is_dir() == folders:
+                found.append(path)
+                if len(found) % _ENTRIES_BETWEEN_CHECKS == 0:
+                    check_memory(folder, _ENTRY_BYTES * len(found), f"over {len(found)} names")
+    return sorted(found)
 
 
-def _pixels(path: Path, size: int | None, colour: bool | None) -> npt.NDArray[np.uint8]:
-    """One image as (C, H, W); resizing crops it to its central square, which distorts nothing."""
-    with reading(path), Image.open(path) as image:
-        if image.mode not in _GREY | _COLOUR:
-            raise DataError(f"{path}: pixels of mode {image.mode}; allowed: 8 bits per channel")
-        to_colour = image.mode in _COLOUR if colour is None else colour
-        # Via RGBA, because Pillow warns when a palette image loses its transparency directly.
-        opened = image.convert("RGBA") if image.mode in ("P", "PA") else image
-        picture = opened.convert("RGB" if to_colour else "L")
-        if size is not None:
-            picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
-        pixels = np.asarray(picture, dtype=np.uint8)
-    return pixels.transpose(2, 0, 1) if to_colour else pixels[None]
-
-
-def _described(pixels: npt.NDArray[np.uint8]) -> str:
-    channels, height, width = pixels.shape
+def _described(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
     return f"{width}x{height} {'colour' if channels == 3 else 'grey'}"
 
 

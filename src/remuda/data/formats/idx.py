@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
+import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +18,51 @@ import numpy.typing as npt
 from remuda.data.dataset import Dataset, dataset_from_bytes
 from remuda.data.formats.base import Format
 from remuda.data.labels import class_labels
-from remuda.data.reading import read_bytes, reading
+from remuda.data.reading import Stream, fill, reading
 from remuda.errors import DataError
+from remuda.files import check_memory, open_regular
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08
+_MOST_INFLATION = 1032  # of what deflate packs: no file inflates to more times its size
 _KINDS = {1: "labels (idx1)", 3: "images (idx3)"}
 
 
-def read_images(path: Path) -> npt.NDArray[np.uint8]:
-    """Images of an idx3 file: (N, H, W)."""
-    return parse_idx(_contents(path), path, dimensions=3)
+@dataclass(frozen=True)
+class _Source:
+    """Where an idx file is read from, and the most that it can hold."""
+
+    stream: Stream
+    size: int
+    where: str | Path
 
 
-def read_labels(path: Path) -> npt.NDArray[np.uint8]:
-    """Labels of an idx1 file: (N,)."""
-    return parse_idx(_contents(path), path, dimensions=1)
+def read_images(path: Path, limit: int | None = None) -> npt.NDArray[np.uint8]:
+    """Images of an idx3 file: (N, H, W), and no more of the file than the limit asks for."""
+    with _opened(path) as source:
+        return _items(source, _shape(source, 3), limit)
+
+
+def read_labels(path: Path, images: Path | None = None) -> npt.NDArray[np.uint8]:
+    """Labels of an idx1 file: (N,), as many as there are images in the file beside it."""
+    with _opened(path) as source:
+        (count,) = _shape(source, 1)
+        if images is not None:
+            items = _count(images)
+            if count != items:
+                raise DataError(f"{path}: {count} labels for {items} items")
+        return _items(source, (count,))
 
 
 def load_idx(path: Path, limit: int | None = None) -> Dataset:
     """An idx image file, with the label file of the usual name beside it if there is one."""
-    images = read_images(path)[:, None]
+    images = read_images(path, limit)[:, None]
     beside = labels_beside(path)
     if beside is None:
-        return dataset_from_bytes(images, None, (), path.name, limit)
-    labels, names = class_labels(read_labels(beside), len(images), beside)
-    return dataset_from_bytes(images, labels, names, path.name, limit)
+        return dataset_from_bytes(images, None, (), path.name, owned=True)
+    labels = read_labels(beside, path)
+    indices, names = class_labels(labels, len(labels), beside)
+    return dataset_from_bytes(images, indices[: len(images)], names, path.name, owned=True)
 
 
 def labels_beside(images: Path) -> Path | None:
@@ -48,45 +72,86 @@ def labels_beside(images: Path) -> Path | None:
     name = images.name.replace("-images-idx3-ubyte", "-labels-idx1-ubyte")
     plain = name.removesuffix(".gz")
     for candidate in (name, plain, plain + ".gz"):
-        if images.with_name(candidate).is_file():
+        if images.with_name(candidate).exists():
             return images.with_name(candidate)
     return None
 
 
 def parse_idx(data: bytes, where: str | Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """The array of unsigned bytes in an idx file, its header checked against its size."""
-    if not data:
+    source = _Source(io.BytesIO(data), len(data), where)
+    return _items(source, _shape(source, dimensions))
+
+
+def _shape(source: _Source, dimensions: int) -> tuple[int, ...]:
+    """What the header declares."""
+    where, stream = source.where, source.stream
+    head = stream.read(4)
+    if not head:
         raise DataError(f"{where}: is empty")
-    if data[:2] != b"\0\0" or len(data) < 4:
-        raise DataError(f"{where}: not an idx file (starts with 0x{data[:4].hex()})")
-    if data[2] != _UNSIGNED_BYTE:
-        raise DataError(f"{where}: idx values of type 0x{data[2]:02x}; allowed: bytes (0x08)")
-    if data[3] != dimensions:
-        found = _KINDS.get(data[3], f"{data[3]}-dimensional data")
+    if head[:2] != b"\0\0" or len(head) < 4:
+        raise DataError(f"{where}: not an idx file (starts with 0x{head.hex()})")
+    if head[2] != _UNSIGNED_BYTE:
+        raise DataError(f"{where}: idx values of type 0x{head[2]:02x}; allowed: bytes (0x08)")
+    if head[3] != dimensions:
+        found = _KINDS.get(head[3], f"{head[3]}-dimensional data")
         raise DataError(f"{where}: holds {found}; expected {_KINDS[dimensions]}")
-    header = 4 + 4 * dimensions
-    if len(data) < header:
-        raise DataError(f"{where}: truncated within the header ({len(data)} bytes)")
-    shape = struct.unpack(f">{dimensions}I", data[4:header])
-    promised, found_bytes = math.prod(shape), len(data) - header
-    if promised == 0:
+    sides = stream.read(4 * dimensions)
+    if len(sides) < 4 * dimensions:
+        raise DataError(f"{where}: truncated within the header ({4 + len(sides)} bytes)")
+    shape = struct.unpack(f">{dimensions}I", sides)
+    if math.prod(shape) == 0:
         raise DataError(f"{where}: holds no items (shape {shape})")
-    if found_bytes != promised:
-        wrong = "truncated" if found_bytes < promised else "too long"
+    needed, header = math.prod(shape), 4 + 4 * dimensions
+    if header + needed > source.size:
         raise DataError(
-            f"{where}: {wrong}: shape {shape} needs {promised} bytes, found {found_bytes}"
+            f"{where}: truncated: shape {shape} needs {needed} bytes, "
+            f"found at most {source.size - header}"
         )
-    return np.frombuffer(data, dtype=np.uint8, offset=header).reshape(shape)
+    return shape
 
 
-def _contents(path: Path) -> bytes:
-    data = read_bytes(path)
-    if data.startswith(_GZIP_MAGIC):
-        with reading(path):
-            return gzip.decompress(data)
-    if path.suffix == ".gz":
-        raise DataError(f"{path}: named .gz but not a gzip file (starts with 0x{data[:4].hex()})")
-    return data
+def _items(
+    source: _Source, shape: tuple[int, ...], limit: int | None = None
+) -> npt.NDArray[np.uint8]:
+    """All items, or the first ones: what lies behind them is not even inflated."""
+    where = source.where
+    count = shape[0] if limit is None else min(limit, shape[0])
+    wanted = count * math.prod(shape[1:])
+    check_memory(where, wanted, f"items of shape {(count, *shape[1:])}")
+    items = np.empty(wanted, np.uint8)
+    found = fill(items, source.stream)
+    if found < wanted:
+        raise DataError(
+            f"{where}: truncated: shape {shape} needs {math.prod(shape)} bytes, found {found}"
+        )
+    if count == shape[0] and source.stream.read(1):
+        raise DataError(f"{where}: too long: shape {shape} needs {wanted} bytes, found more")
+    return items.reshape(count, *shape[1:])
+
+
+def _count(path: Path) -> int:
+    """The number of images in an idx3 file."""
+    with _opened(path) as source:
+        return _shape(source, 3)[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Source]:
+    """The content of a file, inflated as it is read."""
+    with reading(path), open_regular(path) as file:
+        head = file.read(4)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if not head:
+            raise DataError(f"{path}: is empty (0 bytes)")
+        if head.startswith(_GZIP_MAGIC):
+            with gzip.GzipFile(fileobj=file) as inflated:
+                yield _Source(inflated, size * _MOST_INFLATION, path)
+        elif path.suffix == ".gz":
+            raise DataError(f"{path}: named .gz but not a gzip file (starts with 0x{head.hex()})")
+        else:
+            yield _Source(file, size, path)
 
 
 IDX = Format(

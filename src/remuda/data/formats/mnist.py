@@ -35,11 +35,12 @@ def load_mnist(settings: DataSettings, mirrors: Sequence[str] = MIRRORS) -> Data
     part = "train" if settings.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz")
     image_file, label_file = _local(settings, names) or _cached(names, mirrors)
-    images, labels = read_images(image_file), read_labels(label_file)
+    images, labels = read_images(image_file, settings.limit), read_labels(label_file, image_file)
     if images.shape[1:] != (28, 28):
         raise DataError(f"{image_file}: images of shape {images.shape[1:]}; MNIST's are (28, 28)")
-    check_labels(labels, len(images), label_file, classes=10)
-    return dataset_from_bytes(images[:, None], labels, DIGIT_NAMES, "mnist", settings.limit)
+    check_labels(labels, len(labels), label_file, classes=10)
+    labels = labels[: len(images)]
+    return dataset_from_bytes(images[:, None], labels, DIGIT_NAMES, "mnist", owned=True)
 
 
 def _local(settings: DataSettings, names: tuple[str, str]) -> tuple[Path, Path] | None:
