@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -42,20 +41,6 @@ def after(owner: Any, name: str, act: Callable[..., None]) -> None:
 def kill(at: str) -> None:
     """End this process by SIGKILL at a named point."""
     KILLS[at]()
-
-
-def kill_at_operation(number: str) -> None:
-    """End this process by SIGKILL at the so-manieth change it makes to the file system."""
-    count = 0
-
-    def counted(*_: object, **__: object) -> None:
-        nonlocal count
-        count += 1
-        if count == int(number):
-            die()
-
-    for name in ("fsync", "unlink", "rmdir", "replace", "rename", "mkdir", "write"):
-        before(os, name, counted)
 
 
 def _in_the_middle_of(part: str) -> None:
@@ -109,13 +94,13 @@ def _before_file(end: str) -> None:
 
 
 def _pruning() -> None:
-    def remove(path: Path, **options: object) -> None:
-        if options:  # clearing up, not pruning
-            return
-        sorted(Path(path).iterdir())[0].unlink()
+    from remuda.files import disk
+
+    def remove(path: Path) -> None:
+        sorted(path.iterdir())[0].unlink()
         die()
 
-    before(shutil, "rmtree", remove)
+    before(disk, "remove_tree", remove)
 
 
 def _event_half_written() -> None:

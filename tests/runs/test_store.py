@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from remuda.config import load_config
+from remuda.config import Config, load_config
 from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreError
 from remuda.files import write_atomically
 from remuda.gan.parcels import Parcel
@@ -43,10 +43,17 @@ def parcels(round: int = 1) -> dict[int, Parcel]:
     }
 
 
+def create(config: Config) -> RunFolder:
+    """A new folder that nobody trains in."""
+    with RunFolder.create(config, {}) as folder:
+        return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     config = load_config("quickstart", [f"run.dir={tmp_path / 'run'}"])
-    return RunFolder.create(config, {"torch": "x"})
+    with RunFolder.create(config, {"torch": "x"}) as folder:
+        return folder
 
 
 # ---------------------------------------------------------------------------- making, opening
@@ -67,7 +74,8 @@ def test_the_configuration_comes_last_for_it_makes_the_folder_a_run(
     monkeypatch.setattr(store, "write_atomically", lambda path, _: written.append(path.name))
     monkeypatch.setattr(store, "write_json", lambda path, _: written.append(path.name))
     config = load_config("quickstart", [f"run.dir={tmp_path / 'run'}"])
-    RunFolder.create(config, {}, {"data.npz": b""})
+    with RunFolder.create(config, {}, {"data.npz": b""}):
+        pass
     assert written == ["data.npz", "env.json", "config.yaml"]
 
 
@@ -78,24 +86,24 @@ def test_a_folder_that_holds_something_is_refused(inside: str, tmp_path: Path) -
     if inside == "is a file":
         path.touch()
     elif inside == "a run":
-        RunFolder.create(config, {})
+        create(config)
     else:
         path.mkdir()
         (path / "thesis.tex").touch()
     with pytest.raises(ConfigError, match=r"run\.dir=.*run: already exists and is not empty"):
-        RunFolder.create(config, {})
+        create(config)
 
 
 def test_an_empty_folder_is_fine(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    RunFolder.create(load_config("quickstart", [f"run.dir={tmp_path / 'run'}"]), {})
+    create(load_config("quickstart", [f"run.dir={tmp_path / 'run'}"]))
 
 
 def test_the_home_folder_is_meant_by_a_tilde(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    folder = RunFolder.create(load_config("quickstart", ["run.dir=~/run"]), {})
+    folder = create(load_config("quickstart", ["run.dir=~/run"]))
     assert folder.path == tmp_path / "run"
 
 
@@ -103,7 +111,7 @@ def test_without_a_choice_every_run_gets_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = [RunFolder.create(load_config("quickstart"), {}).path for _ in range(3)]
+    made = [create(load_config("quickstart")).path for _ in range(3)]
     assert len(set(made)) == 3
     assert all(path.parent == Path("runs") for path in made)
     assert all(path.name.startswith("quickstart-") for path in made)

@@ -1,4 +1,5 @@
-"""Opening files of others: regular ones only, so that nobody waits for a pipe or a device."""
+"""Files and folders of others: regular files only, so that nobody waits for a pipe or a device,
+and no folder that leads elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from remuda.errors import StoreError
 
 _CHUNK = 2**20
 
@@ -45,3 +48,23 @@ def read_regular(path: Path, *, follow: bool = True) -> bytes:
     """The content of a regular file."""
     with open_regular(path, follow=follow) as file:
         return file.read()
+
+
+def real_folder(root: Path, *names: str) -> Path:
+    """A folder in another, or where it would be; StoreError if a link on the way leads elsewhere.
+
+    The outer folder may be a link: it is where its user wants it to be.
+    """
+    path = root
+    for name in names:
+        path = path / name
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if not stat.S_ISDIR(mode):
+            found = "a link" if stat.S_ISLNK(mode) else "not a folder"
+            raise StoreError(f"{path}: is {found}; allowed: a folder of its own")
+    return path
