@@ -333,6 +333,39 @@ def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
     assert tree(run) == before
 
 
+def test_the_settings_a_run_was_started_with_may_not_be_left_out(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    """Without them an edited seed would pass."""
+    run = copied(unfinished, tmp_path)
+    env = json.loads((run / "env.json").read_text())
+    del env["config"]
+    (run / "env.json").write_text(json.dumps(env))
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: 5"))
+    before = tree(run)
+    with pytest.raises(StoreError, match=r"env\.json: config is missing, which says what the run"):
+        training.resume(run)
+    assert tree(run) == before
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_start_over_in_silence(
+    tmp_path: Path, unfinished: Path, undisturbed: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
+    shutil.rmtree(run / "checkpoints")
+    events = (run / "events.jsonl").read_bytes()
+    code, _, errors = remuda(tmp_path, "resume", str(run))
+    assert code == 3
+    (line,) = errors.splitlines()
+    assert f"{run / 'checkpoints'}: has no checkpoint, but the run was saved up to round 3" in line
+    assert f"`remuda train {run / 'config.yaml'} run.dir=NEW`" in line
+    assert (run / "events.jsonl").read_bytes() == events
+    afresh = tmp_path / "new"  # as the line says
+    assert remuda(tmp_path, "train", str(run / "config.yaml"), f"run.dir={afresh}")[0] == 0
+    assert last_weights(afresh) == last_weights(undisturbed)
+
+
 def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
     tmp_path: Path, data: Path, unfinished: Path
 ) -> None:

@@ -71,8 +71,8 @@ def test_the_configuration_comes_last_for_it_makes_the_folder_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
-    monkeypatch.setattr(store, "write_atomically", lambda path, _: written.append(path.name))
-    monkeypatch.setattr(store, "write_json", lambda path, _: written.append(path.name))
+    for name in ("write_atomically", "write_json"):
+        monkeypatch.setattr(store, name, lambda path, _: written.append(path.name))
     config = load_config("quickstart", [f"run.dir={tmp_path / 'run'}"])
     with RunFolder.create(config, {}, {"data.npz": b""}):
         pass
@@ -273,9 +273,9 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
 ) -> None:
     seen = []
 
-    def spy(path: Path, content: bytes, *, durable: bool = True) -> None:
+    def spy(path: Path, content: bytes, **more: Any) -> None:
         seen.append((path.name, len(folder.checkpoints())))
-        write_atomically(path, content, durable=durable)
+        write_atomically(path, content, **more)
 
     monkeypatch.setattr(checkpoints, "write_atomically", spy)
     monkeypatch.setattr("remuda.files.atomic.write_atomically", spy)

@@ -15,15 +15,18 @@ from remuda.files import disk
 from remuda.files.disk import Content
 
 
-def write_atomically(path: Path, content: Content, *, durable: bool = True) -> None:
+def write_atomically(
+    path: Path, content: Content, *, durable: bool = True, root: Path | None = None
+) -> None:
     """Write, flush to disk, then rename into place; nothing is left behind on failure.
 
-    Without `durable`, readers still see all or nothing, but a power cut may undo the write.
+    Without `durable`, readers still see all or nothing, but a power cut may undo the write. Missing
+    folders are made; with `root`, those in it, while that itself must be there.
     """
     # The name is fixed, so the next writer removes what a killed one left behind.
     part = path.with_name(f".{path.name}.part")
     try:
-        disk.make_folders(path.parent)
+        disk.make_folders(path.parent, root)
         descriptor = _create(part)
         try:
             disk.write(descriptor, content)
@@ -69,8 +72,16 @@ def to_json(value: Any, indent: int | None = None) -> str:
         return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True, indent: int | None = 2) -> None:
-    write_atomically(path, (to_json(value, indent) + "\n").encode(), durable=durable)
+def write_json(
+    path: Path,
+    value: Any,
+    *,
+    durable: bool = True,
+    indent: int | None = 2,
+    root: Path | None = None,
+) -> None:
+    content = (to_json(value, indent) + "\n").encode()
+    write_atomically(path, content, durable=durable, root=root)
 
 
 def _finite(value: Any) -> Any:

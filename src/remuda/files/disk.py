@@ -120,11 +120,14 @@ def sync_path(path: Path) -> None:
 # -------------------------------------------------------------------------- several steps
 
 
-def make_folders(path: Path) -> None:
-    """A folder with those above it, as far as they are missing; they survive a power cut."""
-    if path.is_dir():
+def make_folders(path: Path, root: Path | None = None) -> None:
+    """A folder with those above it, as far as they are missing; they survive a power cut.
+
+    With `root`, only those in that folder, which is not made again once it is gone.
+    """
+    if path == root or path.is_dir():
         return
-    make_folders(path.parent)
+    make_folders(path.parent, root)
     try:
         make_folder(path)
     except FileExistsError:

@@ -24,9 +24,9 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     Without `follow` the file itself must not be a link: those inside a run folder never are.
     """
     # Opening a pipe would wait for its writer, were it not for O_NONBLOCK.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, os.O_RDONLY | flags)
     except OSError as error:
         if not follow and error.errno == errno.ELOOP:
             raise NotRegularError(errno.EINVAL, "is a link; expected a file", str(path)) from None
@@ -55,6 +55,8 @@ def real_folder(root: Path, *names: str) -> Path:
 
     The outer folder may be a link: it is where its user wants it to be.
     """
+    if not root.is_dir():
+        raise StoreError(f"{root}: no such folder")
     path = root
     for name in names:
         path = path / name

@@ -74,7 +74,8 @@ class Checkpoints:
     def save_cell(self, parcel: Parcel) -> SavedCell:
         """Write one cell's file of a checkpoint; it counts once the manifest names it."""
         content = parcel.chunks
-        write_atomically(self._folder(parcel.round) / cell_file(parcel.cell), content)
+        path = self._folder(parcel.round) / cell_file(parcel.cell)
+        write_atomically(path, content, root=self.path.parent)
         return SavedCell(parcel.cell, sum(map(len, content)), digest(content))
 
     def complete(self, round: int, saved: Iterable[SavedCell], loss: float | None) -> None:
@@ -84,7 +85,7 @@ class Checkpoints:
             for entry in sorted(saved, key=lambda entry: entry.cell)
         }
         manifest = {"format": FORMAT, "round": round, "loss": loss, "files": files}
-        write_json(self._folder(round) / MANIFEST, manifest)
+        write_json(self._folder(round) / MANIFEST, manifest, root=self.path.parent)
         sync(self.path)
 
     def complete_ones(self) -> list[Checkpoint]:
@@ -138,6 +139,7 @@ class Checkpoints:
             disk.remove(path / MANIFEST)
             disk.sync_path(path)  # the cells must not be gone before it, even after a power cut
             disk.remove_tree(path)
+            disk.sync_path(self.path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be removed: {error.strerror or error}") from error
 

@@ -51,7 +51,8 @@ class EventLog:
             lines.append(line)
             rounds.append(round if isinstance(round, int) else None)
         kept = lines_to_keep(rounds, committed)
-        write_atomically(self.path, b"".join(lines[number] + b"\n" for number in kept))
+        content = b"".join(lines[number] + b"\n" for number in kept)
+        write_atomically(self.path, content, root=self.path.parent)
 
     def last_saved(self) -> int | None:
         """The last round that was saved, or that a start went on from; None if there is none."""

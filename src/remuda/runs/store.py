@@ -208,16 +208,17 @@ class RunFolder:
     def write_sheet(self, round: int, name: str, png: bytes) -> Path:
         self.check_in_place()
         path = real_folder(self.path, "samples", f"round-{round:06d}") / f"{name}.png"
-        write_atomically(path, png)
+        write_atomically(path, png, root=self.path)
         return path
 
     @property
     def ensemble_path(self) -> Path:
+        self.check_in_place()
         return real_folder(self.path, ENSEMBLE)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         self.check_in_place()
-        write_json(self.path / "result.json", result)
+        write_json(self.path / "result.json", result, root=self.path)
 
     def status(self) -> RunStatus | None:
         """What the master last wrote about its workers, or None while nobody trains here."""
@@ -229,7 +230,7 @@ class RunFolder:
     def write_status(self, status: Mapping[str, Any]) -> None:
         self.check_in_place()
         # On one line: indenting makes json ten times slower, and this is written all the time.
-        write_json(self.path / STATUS, status, durable=False, indent=None)
+        write_json(self.path / STATUS, status, durable=False, indent=None, root=self.path)
 
     def touch_status(self) -> None:
         """A sign of life from the master, for its supervisor."""
