@@ -218,6 +218,7 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         self.check_in_place()
+        self._events.sync()
         write_json(self.path / "result.json", result, root=self.path)
 
     def status(self) -> RunStatus | None:
