@@ -81,7 +81,7 @@ def test_what_is_kept_open_must_be_a_file(
     if planted == "pipe":
         os.mkfifo(path)
     else:
-        targets = {"link": precious, "dangling link": tmp_path / "new", "device": "/dev/zero"}
+        targets = {"link": precious, "dangling link": tmp_path / "new", "device": Path("/dev/zero")}
         path.symlink_to(targets[planted])
     with pytest.raises(NotRegularError, match="not a regular file"):
         step(path)
@@ -146,7 +146,7 @@ def test_a_folder_in_another_is_its_own(tmp_path: Path) -> None:
 def test_new_folders_are_synced_into_those_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced = []
+    synced: list[Path] = []
     monkeypatch.setattr(disk, "sync_path", synced.append)
     disk.make_folders(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
