@@ -18,7 +18,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -242,6 +242,12 @@ def snapshot(base: Path) -> State:
     }
 
 
+def saved_round(names: Collection[str]) -> int:
+    """The newest round with a manifest."""
+    found = (re.search(r"round-(\d+)/manifest\.json$", name) for name in names)
+    return max((int(one[1]) for one in found if one), default=0)
+
+
 def restore(base: Path, state: State) -> None:
     """Make a folder what it was."""
     import shutil
@@ -287,6 +293,7 @@ class Crash:
     victim: str  # that was killed: master, worker, or nobody
     states: dict[str, State]  # what may be on disk after the kill, by the kind of it
     names: set[str]  # that are in the folder at the end, as the steps have it
+    promised: int  # the round that a power cut must not take any more
 
 
 class Watch:
@@ -298,6 +305,7 @@ class Watch:
         self._steps: list[tuple[str, str]] = []
         self._states: dict[str, State] = {}
         self._victim = "nobody"
+        self._promised = 0
 
     def run(self, config: Config) -> Crash:
         address = str(self._base.parent / f"{self._base.name}.socket")
@@ -319,7 +327,8 @@ class Watch:
                 end_session(self._pid)
                 Path(address).unlink()
         names = self._shadow.names()
-        return Crash(code, log.read_text(), self._steps, self._victim, self._states, names)
+        said = log.read_text()
+        return Crash(code, said, self._steps, self._victim, self._states, names, self._promised)
 
     def _attend(self, listener: socket.socket) -> int | None:
         """Answer until no process of the run is left; the exit code of its first."""
@@ -366,6 +375,8 @@ class Watch:
             one.send(b"go")
         if one.recv(64) == b"done":
             self._shadow.note(step, paths)
+            if step == "sync_path" and paths[0].name == "checkpoints":
+                self._promised = saved_round(self._shadow.names())
         return True
 
     def _is_met(self, step: str) -> bool:
@@ -446,6 +457,8 @@ class Laboratory:
             self._check(f"{where}: not reached", crash.code, crash.said)
         for kind, state in crash.states.items():
             self.states += 1
+            if saved_round(state) < crash.promised:
+                self.problems.append(f"{where}, {kind}: round {crash.promised} is not saved")
             like = likeness(state)
             if like not in self._survived:
                 restore(self._base, state)

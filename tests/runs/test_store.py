@@ -14,7 +14,7 @@ import torch
 
 from remuda.config import Config, load_config
 from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreError
-from remuda.files import write_atomically
+from remuda.files import disk, write_atomically
 from remuda.gan.parcels import Parcel
 from remuda.runs import checkpoints, store
 from remuda.runs.store import RunFolder, find_runs, fresh_path
@@ -199,6 +199,12 @@ def test_one_process_at_a_time_holds_the_lock(folder: RunFolder) -> None:
         pass
 
 
+def test_a_status_that_a_power_cut_left_empty_counts_for_nothing(folder: RunFolder) -> None:
+    (folder.path / "status.json").touch()
+    with folder.lock():
+        assert folder.status() is None
+
+
 def test_looking_at_a_run_does_not_write_to_it(folder: RunFolder) -> None:
     before = sorted(folder.path.iterdir())
     assert not folder.is_locked()
@@ -287,6 +293,23 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
     ]
     assert [count for _, count in seen] == [0, 0, 0]
     assert len(folder.checkpoints()) == 1
+
+
+def test_the_events_of_a_round_are_on_disk_before_its_manifest(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log by its name too: it may be new."""
+    folder.append_event({"event": "round", "round": 1})
+    steps: list[Path] = []
+    for name in ("sync_path", "create"):
+        monkeypatch.setattr(disk, name, getattr(disk, name))  # to be put back
+        faults.before(disk, name, steps.append)
+    save_checkpoint(folder, 1, parcels(), None)
+    manifest = steps.index(folder.path / "checkpoints/round-000001/.manifest.json.part")
+    log = steps.index(folder.path / "events.jsonl")
+    assert log < manifest
+    assert folder.path in steps[log:manifest]
+    assert folder.path / "checkpoints" in steps[manifest:]
 
 
 def test_an_incomplete_checkpoint_does_not_count_and_can_be_cleared(folder: RunFolder) -> None:

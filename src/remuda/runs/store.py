@@ -224,7 +224,8 @@ class RunFolder:
     def status(self) -> RunStatus | None:
         """What the master last wrote about its workers, or None while nobody trains here."""
         path = self.path / STATUS
-        if not self.is_locked() or not path.is_file():
+        # It is not synced, so a power cut may leave an empty one.
+        if not self.is_locked() or not path.is_file() or not path.stat().st_size:
             return None
         return read_record(path, RunStatus, "status of a run")
 
