@@ -2,6 +2,7 @@
 # make quick   the tests for the inner loop: no process, no whole run; under a minute on two cores
 # make test    all tests, and the slowest twenty
 # make check   format, lint, types, import layers
+# make crash   kill, fail and cut off the power of a tiny run at every step that it takes on disk
 # make bench   how fast it is, as tables and in benchmarks/results; make bench-quick only prints
 # make tables  Tables II to IV of the MPI article, ten executions each: ten minutes on two free cores
 # make fuzz    every reader of files against 10,000 damaged ones each; half an hour
@@ -16,7 +17,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -n auto --dist worksteal
 SPEED := step convolutions phases exchange startup memory scale predict
 
-.PHONY: install demo quick test fuzz check oldest format bench bench-quick tables clean
+.PHONY: install demo quick test fuzz crash check oldest format bench bench-quick tables clean
 
 install: $(STAMP)
 
@@ -56,6 +57,9 @@ oldest: $(OLDEST)/.installed
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+crash: install
+	REMUDA_CRASH=all $(BIN)/python $(PYTEST) -rP tests/test_crashes.py $(ARGS)
 
 bench: install
 	@set -e; for name in $(SPEED); do $(BIN)/python -m benchmarks.$$name; done

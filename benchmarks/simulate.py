@@ -411,10 +411,9 @@ def simulate(
     """Take a run to its end with this many simulated workers."""
     dataset = dataset_from_array(np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 64)
     run = Run.prepare(config, dataset)
-    folder = RunFolder.create(config, environment(run))
     parcel = run.probe(0).parcel()
-    crew = Crew(config, plan, workers, folder.path)
-    with folder.lock():
+    with RunFolder.create(config, environment(run)) as folder:
+        crew = Crew(config, plan, workers, folder.path)
         master = Master(run, folder, SimulatedMaster(crew, parcel), Observer(), timeouts)
         if profile:
             with cProfile.Profile() as profiler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -42,20 +43,6 @@ def after(owner: Any, name: str, act: Callable[..., None]) -> None:
 def kill(at: str) -> None:
     """End this process by SIGKILL at a named point."""
     KILLS[at]()
-
-
-def kill_at_operation(number: str) -> None:
-    """End this process by SIGKILL at the so-manieth change it makes to the file system."""
-    count = 0
-
-    def counted(*_: object, **__: object) -> None:
-        nonlocal count
-        count += 1
-        if count == int(number):
-            die()
-
-    for name in ("fsync", "unlink", "rmdir", "replace", "rename", "mkdir", "write"):
-        before(os, name, counted)
 
 
 def _in_the_middle_of(part: str) -> None:
@@ -109,13 +96,13 @@ def _before_file(end: str) -> None:
 
 
 def _pruning() -> None:
-    def remove(path: Path, **options: object) -> None:
-        if options:  # clearing up, not pruning
-            return
-        sorted(Path(path).iterdir())[0].unlink()
+    from remuda.files import disk
+
+    def remove(path: Path) -> None:
+        sorted(path.iterdir())[0].unlink()
         die()
 
-    before(shutil, "rmtree", remove)
+    before(disk, "remove_tree", remove)
 
 
 def _event_half_written() -> None:
@@ -176,6 +163,52 @@ def full_disk(end: str) -> None:
             raise OSError(28, "No space left on device")
 
     before(os, "fsync", refuse)
+
+
+def read_only(since: str) -> None:
+    """Nothing can be changed any more: from the start, or after the first round."""
+    from remuda.runs.store import RunFolder
+
+    real = os.open
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            refuse()
+        return real(path, flags, *args, **kwargs)
+
+    def remount(*_: object) -> None:
+        for name in ("unlink", "replace", "mkdir", "rmdir", "utime", "fsync"):
+            setattr(os, name, refuse)
+        setattr(os, "open", opened)  # noqa: B010 - not a new function to mypy
+
+    if since == "start":
+        remount()
+    else:
+        after(RunFolder, "complete_checkpoint", remount)
+
+
+def taken_away(how: str) -> None:
+    """After the first round the run folder is removed, moved, or another is in its place."""
+    from remuda.runs.store import RunFolder
+
+    gone = False
+
+    def take(folder: RunFolder, *_: object) -> None:
+        nonlocal gone
+        if gone:
+            return
+        gone = True
+        if how == "removed":
+            shutil.rmtree(folder.path)
+        else:
+            folder.path.rename(folder.path.with_name("moved"))
+        if how == "replaced":
+            shutil.copytree(folder.path.with_name("moved"), folder.path)
+
+    after(RunFolder, "complete_checkpoint", take)
 
 
 def slow_disk() -> None:

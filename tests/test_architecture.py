@@ -173,3 +173,88 @@ def test_the_picture_of_the_imports_is_up_to_date() -> None:
     """If it is not: python scripts/draw_imports.py --write."""
     shown = PAGE.read_text().partition(START)[2].partition(END)[0]
     assert shown == picture()
+
+
+# ---------------------------------------------------------------------------- changes on disk
+
+# Where else than in `files/disk.py` something is written, renamed or removed, and why there.
+EXCUSED = {
+    "remuda.files.disk": "the one place",
+    "remuda.parallel.shared_memory": "folders in memory, gone with the processes that share them",
+    "remuda.parallel.ranks": "a lock in such a folder",
+    "remuda.data.shared": "data in such a folder",
+    "remuda.data.fetch": "downloads, which are known by their digest",
+    "remuda.data.formats.mnist": "such a download, damaged",
+    "remuda.parallel.transports.fork_server": "not a file: the name of a process",
+    "remuda.cli": "not a file: the standard output is closed",
+    "remuda.cli.compare": "what a process in the background says",
+    "remuda.compare.runner": "what the processes that train say",
+}
+_METHODS = {"unlink", "mkdir", "rmdir", "rename", "write_text", "write_bytes", "touch", "tofile"}
+_METHODS |= {"symlink_to", "hardlink_to", "chmod", "extractall"}
+_FUNCTIONS = {
+    "os": {"unlink", "remove", "rename", "renames", "replace", "link", "symlink", "mkdir", "rmdir"}
+    | {"makedirs", "removedirs", "truncate", "ftruncate", "utime", "chmod", "write", "writev"}
+    | {"fsync", "fdatasync", "mkfifo", "mknod", "sendfile", "pwrite"},
+    "shutil": {"rmtree", "move", "copy", "copy2", "copyfile", "copytree", "unpack_archive"},
+    "tempfile": {"mkdtemp", "mkstemp", "NamedTemporaryFile", "TemporaryDirectory", "TemporaryFile"},
+}
+
+
+def _writes(call: ast.Call, place: int) -> bool:
+    """Whether this call of `open` says in its mode, at this place, that it writes."""
+    modes = [*call.args[place : place + 1], *(key.value for key in call.keywords)]
+    return any(
+        isinstance(mode, ast.Constant) and isinstance(mode.value, str) and {*mode.value} & {*"wax+"}
+        for mode in modes
+    )
+
+
+def _changes_disk(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name("open"):
+            return _writes(call, 1)
+        case ast.Attribute(ast.Name("disk")):
+            return False
+        case ast.Attribute(ast.Name("os"), "open"):
+            return "O_RDONLY" not in ast.unparse(call)
+        case ast.Attribute(ast.Name(module), name) if module in _FUNCTIONS:
+            return name in _FUNCTIONS[module]
+        case ast.Attribute(_, "open"):
+            return _writes(call, 0)
+        case ast.Attribute(_, "replace"):  # of a path; a text's takes two, a dataclass's names
+            return len(call.args) == 1 and not call.keywords
+        case ast.Attribute(_, name):
+            return name in _METHODS
+    return False
+
+
+def changes_on_disk(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The calls that write, rename, link or remove, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _changes_disk(node):
+            yield node.lineno, ast.unparse(node.func)
+
+
+def test_files_and_folders_are_changed_in_one_place() -> None:
+    """So that `tests/test_crashes.py` meets every change."""
+    found = {
+        module: [f"{line}: {name}" for line, name in changes_on_disk(parsed(module))]
+        for module in modules()
+    }
+    assert {name: calls for name, calls in found.items() if calls and name not in EXCUSED} == {}
+    assert [name for name in EXCUSED if not found[name]] == [], "they need no excuse any more"
+
+
+def test_changes_on_disk_are_found() -> None:
+    code = """
+path.unlink(); path.mkdir(parents=True); path.write_text("x"); array.tofile(path); path.touch()
+open(path, "w"); path.open("ab"); path.open(mode="r+"); os.open(path, os.O_RDWR | os.O_CREAT)
+os.replace(a, b); source.replace(target); shutil.rmtree(path); tempfile.mkdtemp(); os.link(a, b)
+"""
+    assert len(list(changes_on_disk(ast.parse(code)))) == 14
+    harmless = """
+text.replace("a", "b"); replace(run, name="x"); run.replace(name="x"); comm.replace()
+open(path); path.open("rb"); os.open(path, os.O_RDONLY); names.remove("x"); disk.remove(path)
+"""
+    assert list(changes_on_disk(ast.parse(harmless))) == []

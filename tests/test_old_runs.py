@@ -18,6 +18,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import remuda
+from remuda.runs.prepare import Run, check_environment
 from remuda.runs.store import RunFolder
 from tests import tiny_runs
 
@@ -119,6 +120,15 @@ def test_an_old_finished_run_is_loaded_and_has_nothing_to_resume(tmp_path: Path)
     assert remuda.resume(run) is None
     wanted = np.load(BEFORE / "finished" / "samples.npy")
     assert_close(remuda.load(run).sample(len(wanted), seed=0), wanted)
+
+
+def test_a_run_of_the_earliest_versions_says_nothing_of_its_settings(tmp_path: Path) -> None:
+    """They wrote neither an id nor the settings beside the configuration: none can be missed."""
+    run = RunFolder.open(copied("gap", tmp_path))
+    env = json.loads((run.path / "env.json").read_text())
+    del env["config"]
+    (run.path / "env.json").write_text(json.dumps(env))
+    check_environment(run, Run.prepare(run.config(), folder=run))
 
 
 @pytest.mark.parametrize(("name", "known"), OLD_IDS.items())

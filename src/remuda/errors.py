@@ -25,6 +25,10 @@ class StoreError(RemudaError):
     exit_code = 3
 
 
+class GoneError(StoreError):
+    """A run folder that was taken away from the process that trains in it."""
+
+
 class DamagedError(StoreError):
     """A file that can be read but is not what it should be; reading it again will not help."""
 

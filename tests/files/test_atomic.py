@@ -31,7 +31,7 @@ def test_a_file_is_written_with_its_folders_and_replaced(tmp_path: Path) -> None
     assert names(path.parent) == ["file"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "open", "writev"])
 def test_a_full_disk_leaves_the_old_content_and_nothing_else(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,10 +41,7 @@ def test_a_full_disk_leaves_the_old_content_and_nothing_else(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    if call == "open":
-        monkeypatch.setattr(Path, "open", refuse)
-    else:
-        monkeypatch.setattr(os, call, refuse)
+    monkeypatch.setattr(os, call, refuse)
     with pytest.raises(StoreError, match=r"file: cannot be written: No space left on device"):
         write_atomically(path, b"new" * 1000)
     monkeypatch.undo()

@@ -72,7 +72,8 @@ def begun(path: Path, **run: object) -> tuple[Run, RunFolder, Line]:
         score={"extractor": "none"},
     )
     prepared = Run.prepare(config, tiny_dataset())
-    folder = RunFolder.create(config, environment(prepared))
+    with RunFolder.create(config, environment(prepared)) as folder:
+        pass
     return prepared, folder, Line(prepared, folder)
 
 

@@ -287,7 +287,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "missing model": (
         lambda folder: (folder / "model.safetensors").unlink(),
-        "model.safetensors: cannot be read: No such file",
+        "model.safetensors: is missing",
     ),
     "missing description": (
         lambda folder: (folder / "config.json").unlink(),

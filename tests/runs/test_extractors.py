@@ -253,7 +253,8 @@ def test_a_worker_reads_the_run_folder(
     there = settings.model_copy(
         update={"run": settings.run.model_copy(update={"dir": str(tmp_path / "run")})}
     )
-    folder = RunFolder.create(there, env, attachments(master.extractor))
+    with RunFolder.create(there, env, attachments(master.extractor)) as folder:
+        pass
     untrainable()
     shutil.rmtree(cache)
     worker = Run.prepare(settings, labelled(), folder=folder)

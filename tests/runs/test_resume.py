@@ -10,12 +10,15 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 
 from remuda.errors import StoreError
+from remuda.files import open_regular
 from remuda.parallel import training
+from remuda.runs import checkpoints
 from remuda.runs.store import RunFolder
 from tests import faults
 from tests.tiny_runs import (
@@ -126,24 +129,6 @@ def test_killed_again_and_again_equals_undisturbed(
         assert not (run / "result.json").exists()
         words = ["resume", str(run)]
     resume(tmp_path, run)
-    check_equal(run, undisturbed)
-
-
-def test_killed_at_any_change_to_the_file_system(
-    tmp_path: Path, data: Path, undisturbed: Path
-) -> None:
-    """A sweep over fsyncs, renames and removals: each attempt gets a few of them further."""
-    run = tmp_path / "run"
-    for step in itertools.count():
-        words = ["resume", str(run)] if (run / "config.yaml").exists() else ["train"]
-        if words == ["train"]:
-            words = ["train", *tiny(data, run)]
-        at = str(1 + 7 * step + step * step % 5)
-        command = Command(tmp_path, *words, fault=faults.kill_at_operation, at=at)
-        if command.wait() == 0:
-            break
-        assert command.wait() == -signal.SIGKILL, command.said
-    assert step > 3
     check_equal(run, undisturbed)
 
 
@@ -348,6 +333,39 @@ def test_an_edited_configuration_is_refused_and_costs_no_checkpoint(
     assert tree(run) == before
 
 
+def test_the_settings_a_run_was_started_with_may_not_be_left_out(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    """Without them an edited seed would pass."""
+    run = copied(unfinished, tmp_path)
+    env = json.loads((run / "env.json").read_text())
+    del env["config"]
+    (run / "env.json").write_text(json.dumps(env))
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: 5"))
+    before = tree(run)
+    with pytest.raises(StoreError, match=r"env\.json: config is missing, which says what the run"):
+        training.resume(run)
+    assert tree(run) == before
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_start_over_in_silence(
+    tmp_path: Path, unfinished: Path, undisturbed: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
+    shutil.rmtree(run / "checkpoints")
+    events = (run / "events.jsonl").read_bytes()
+    code, _, errors = remuda(tmp_path, "resume", str(run))
+    assert code == 3
+    (line,) = errors.splitlines()
+    assert f"{run / 'checkpoints'}: has no checkpoint, but the run was saved up to round 3" in line
+    assert f"`remuda train {run / 'config.yaml'} run.dir=NEW`" in line
+    assert (run / "events.jsonl").read_bytes() == events
+    afresh = tmp_path / "new"  # as the line says
+    assert remuda(tmp_path, "train", str(run / "config.yaml"), f"run.dir={afresh}")[0] == 0
+    assert last_weights(afresh) == last_weights(undisturbed)
+
+
 def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
     tmp_path: Path, data: Path, unfinished: Path
 ) -> None:
@@ -379,15 +397,14 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
 ) -> None:
     run = copied(unfinished, tmp_path)
     before = tree(run)
-    read = Path.read_bytes
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *, follow: bool) -> BinaryIO:
         if path.name == "cell-0001.safetensors":
             raise OSError(5, "Input/output error")
-        return read(path)
+        return open_regular(path, follow=follow)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", refuse)
+        patch.setattr(checkpoints, "open_regular", refuse)
         with pytest.raises(StoreError, match="Input/output error"):
             training.resume(run)
     assert tree(run) == before

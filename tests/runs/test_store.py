@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from remuda.config import load_config
+from remuda.config import Config, load_config
 from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreError
-from remuda.files import write_atomically
+from remuda.files import disk, write_atomically
 from remuda.gan.parcels import Parcel
 from remuda.runs import checkpoints, store
 from remuda.runs.store import RunFolder, find_runs, fresh_path
@@ -43,10 +43,17 @@ def parcels(round: int = 1) -> dict[int, Parcel]:
     }
 
 
+def create(config: Config) -> RunFolder:
+    """A new folder that nobody trains in."""
+    with RunFolder.create(config, {}) as folder:
+        return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     config = load_config("quickstart", [f"run.dir={tmp_path / 'run'}"])
-    return RunFolder.create(config, {"torch": "x"})
+    with RunFolder.create(config, {"torch": "x"}) as folder:
+        return folder
 
 
 # ---------------------------------------------------------------------------- making, opening
@@ -64,10 +71,11 @@ def test_the_configuration_comes_last_for_it_makes_the_folder_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
-    monkeypatch.setattr(store, "write_atomically", lambda path, _: written.append(path.name))
-    monkeypatch.setattr(store, "write_json", lambda path, _: written.append(path.name))
+    for name in ("write_atomically", "write_json"):
+        monkeypatch.setattr(store, name, lambda path, _: written.append(path.name))
     config = load_config("quickstart", [f"run.dir={tmp_path / 'run'}"])
-    RunFolder.create(config, {}, {"data.npz": b""})
+    with RunFolder.create(config, {}, {"data.npz": b""}):
+        pass
     assert written == ["data.npz", "env.json", "config.yaml"]
 
 
@@ -78,24 +86,24 @@ def test_a_folder_that_holds_something_is_refused(inside: str, tmp_path: Path) -
     if inside == "is a file":
         path.touch()
     elif inside == "a run":
-        RunFolder.create(config, {})
+        create(config)
     else:
         path.mkdir()
         (path / "thesis.tex").touch()
     with pytest.raises(ConfigError, match=r"run\.dir=.*run: already exists and is not empty"):
-        RunFolder.create(config, {})
+        create(config)
 
 
 def test_an_empty_folder_is_fine(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    RunFolder.create(load_config("quickstart", [f"run.dir={tmp_path / 'run'}"]), {})
+    create(load_config("quickstart", [f"run.dir={tmp_path / 'run'}"]))
 
 
 def test_the_home_folder_is_meant_by_a_tilde(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    folder = RunFolder.create(load_config("quickstart", ["run.dir=~/run"]), {})
+    folder = create(load_config("quickstart", ["run.dir=~/run"]))
     assert folder.path == tmp_path / "run"
 
 
@@ -103,7 +111,7 @@ def test_without_a_choice_every_run_gets_a_folder_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = [RunFolder.create(load_config("quickstart"), {}).path for _ in range(3)]
+    made = [create(load_config("quickstart")).path for _ in range(3)]
     assert len(set(made)) == 3
     assert all(path.parent == Path("runs") for path in made)
     assert all(path.name.startswith("quickstart-") for path in made)
@@ -191,6 +199,12 @@ def test_one_process_at_a_time_holds_the_lock(folder: RunFolder) -> None:
         pass
 
 
+def test_a_status_that_a_power_cut_left_empty_counts_for_nothing(folder: RunFolder) -> None:
+    (folder.path / "status.json").touch()
+    with folder.lock():
+        assert folder.status() is None
+
+
 def test_looking_at_a_run_does_not_write_to_it(folder: RunFolder) -> None:
     before = sorted(folder.path.iterdir())
     assert not folder.is_locked()
@@ -265,9 +279,9 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
 ) -> None:
     seen = []
 
-    def spy(path: Path, content: bytes, *, durable: bool = True) -> None:
+    def spy(path: Path, content: bytes, **more: Any) -> None:
         seen.append((path.name, len(folder.checkpoints())))
-        write_atomically(path, content, durable=durable)
+        write_atomically(path, content, **more)
 
     monkeypatch.setattr(checkpoints, "write_atomically", spy)
     monkeypatch.setattr("remuda.files.atomic.write_atomically", spy)
@@ -279,6 +293,23 @@ def test_the_manifest_is_written_last_and_makes_the_round_count(
     ]
     assert [count for _, count in seen] == [0, 0, 0]
     assert len(folder.checkpoints()) == 1
+
+
+def test_the_events_of_a_round_are_on_disk_before_its_manifest(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log by its name too: it may be new."""
+    folder.append_event({"event": "round", "round": 1})
+    steps: list[Path] = []
+    for name in ("sync_path", "create"):
+        monkeypatch.setattr(disk, name, getattr(disk, name))  # to be put back
+        faults.before(disk, name, steps.append)
+    save_checkpoint(folder, 1, parcels(), None)
+    manifest = steps.index(folder.path / "checkpoints/round-000001/.manifest.json.part")
+    log = steps.index(folder.path / "events.jsonl")
+    assert log < manifest
+    assert folder.path in steps[log:manifest]
+    assert folder.path / "checkpoints" in steps[manifest:]
 
 
 def test_an_incomplete_checkpoint_does_not_count_and_can_be_cleared(folder: RunFolder) -> None:

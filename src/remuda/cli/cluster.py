@@ -106,6 +106,7 @@ def start_job(
     stuck: int | None,
 ) -> NoReturn:
     """Start `remuda ARGUMENTS` as an MPI job, start it again when lost; exit with its code."""
+    from remuda.files import disk
     from remuda.parallel.engines import default_workers
     from remuda.parallel.launch import allocated_tasks
     from remuda.parallel.supervisor import Commands, Supervisor, find_mpiexec
@@ -132,4 +133,4 @@ def start_job(
         raise SystemExit(supervisor.run())
     finally:
         with suppress(OSError):  # a run that never started leaves nothing behind
-            path.rmdir()
+            disk.remove_folder(path)

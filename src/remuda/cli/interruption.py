@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from remuda.cli.options import own_command, quoted
-from remuda.errors import STOPPED, RemudaError, StoreError
+from remuda.errors import STOPPED, GoneError, RemudaError, StoreError
 
 if TYPE_CHECKING:
     from remuda.cli.view import View
@@ -33,7 +33,8 @@ def interruptible(view: View) -> Iterator[None]:
             yield
         except BaseException as error:
             # Any error: a library interrupted at a bad moment may raise one of its own.
-            if isinstance(error, StoreError) and view.path is not None:
+            gone = isinstance(error, GoneError)  # there is nothing to continue
+            if isinstance(error, StoreError) and view.path is not None and not gone:
                 raise StoreError(
                     f"{error}\nthe rounds saved so far are intact; once the cause is fixed, "
                     f"continue with: {own_command()} resume {quoted(view.path)}"

@@ -103,10 +103,10 @@ def train(
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
     if engine == "mpi" and session is None:
-        from remuda.runs.store import new_path
+        from remuda.runs.store import make_run_folder, new_path
 
         path = new_path(config).absolute()
-        path.mkdir(parents=True, exist_ok=True)  # so that no other run takes this name
+        make_run_folder(path)  # so that no other run takes this name
         run_dir = f"run.dir={json.dumps(str(path), ensure_ascii=False)}"
         cluster.start_job(
             ["train", *(arguments or []), run_dir],

@@ -17,7 +17,7 @@ from remuda.compare.result import Result
 from remuda.compare.runner import Progress, Runner
 from remuda.config import Config
 from remuda.errors import ConfigError, RemudaError, StoreError
-from remuda.files import LOCK, is_locked, lock
+from remuda.files import LOCK, disk, is_locked, lock
 
 BUSY = "another process is at work on this comparison; `remuda compare FOLDER` shows how far it is"
 # What may be in a folder before its plan: pilot runs come first.
@@ -148,7 +148,7 @@ def _made(out: Path) -> Iterator[None]:
     """Make a folder; if nothing is planned there after all, leave nothing behind."""
     there = out.exists()
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        disk.make_folders(out)
     except OSError as error:
         raise StoreError(f"{out}: cannot make the folder: {error.strerror or error}") from None
     try:
@@ -156,9 +156,9 @@ def _made(out: Path) -> Iterator[None]:
     finally:
         left = {path.name for path in out.iterdir()}
         if not there and left <= {LOCK}:
-            (out / LOCK).unlink(missing_ok=True)
             with suppress(OSError):
-                out.rmdir()
+                disk.remove(out / LOCK)
+                disk.remove_folder(out)
 
 
 def _plan(arms: Sequence[Arm], wish: Wish, out: Path, watcher: Watcher) -> Plan:

@@ -1,9 +1,10 @@
 """Files: written whole or not at all, read only as far as they may cost, folders locked."""
 
-from remuda.files.atomic import Content, digest, sync, to_json, write_atomically, write_json
+from remuda.files.atomic import digest, sync, to_json, write_atomically, write_json
+from remuda.files.disk import Content
 from remuda.files.limits import check_memory, machine_memory, memory_limit
-from remuda.files.locks import LOCK, is_locked, lock
-from remuda.files.regular import NotRegularError, open_regular, read_regular
+from remuda.files.locks import LOCK, Lock, is_locked, lock
+from remuda.files.regular import NotRegularError, open_regular, read_regular, real_folder
 
 VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
 
@@ -11,6 +12,7 @@ __all__ = [
     "LOCK",
     "VERSION",
     "Content",
+    "Lock",
     "NotRegularError",
     "check_memory",
     "digest",
@@ -20,6 +22,7 @@ __all__ = [
     "memory_limit",
     "open_regular",
     "read_regular",
+    "real_folder",
     "sync",
     "to_json",
     "write_atomically",

@@ -7,60 +7,61 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from remuda.errors import StoreError
+from remuda.files import disk
+from remuda.files.disk import Content
 
-Content = bytes | Iterable[bytes | memoryview]  # in one piece, or in several
 
-
-def write_atomically(path: Path, content: Content, *, durable: bool = True) -> None:
+def write_atomically(
+    path: Path, content: Content, *, durable: bool = True, root: Path | None = None
+) -> None:
     """Write, flush to disk, then rename into place; nothing is left behind on failure.
 
-    Without `durable`, readers still see all or nothing, but a power cut may undo the write.
+    Without `durable`, readers still see all or nothing, but a power cut may undo the write. Missing
+    folders are made; with `root`, those in it, while that itself must be there.
     """
-    # The name is fixed, so the next writer overwrites what a killed one left behind.
+    # The name is fixed, so the next writer removes what a killed one left behind.
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.writelines([content] if isinstance(content, bytes) else content)
-            file.flush()
+        disk.make_folders(path.parent, root)
+        descriptor = _create(part)
+        try:
+            disk.write(descriptor, content)
             if durable:
-                os.fsync(file.fileno())
-        part.replace(path)
+                disk.sync_file(descriptor)
+        finally:
+            os.close(descriptor)
+        disk.replace(part, path)
         if durable:
-            _sync(path.parent)
+            disk.sync_path(path.parent)
     except FileNotFoundError:
         # A worker given up for lost that is still running wrote and renamed the same file first.
         if not path.exists():
             raise StoreError(f"{path}: cannot be written: it was removed meanwhile") from None
     except OSError as error:
         with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+            disk.remove(part)
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def sync(path: Path) -> None:
     """Make what was appended to a file, or renamed in a folder, survive a power cut."""
     try:
-        _sync(path)
+        disk.sync_path(path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_json(path: Path, value: Any, *, durable: bool = True, indent: int | None = 2) -> None:
-    write_atomically(path, (to_json(value, indent) + "\n").encode(), durable=durable)
+def _create(part: Path) -> int:
+    """A new file, whatever has its name: never the file that a link of this name leads to."""
+    while True:
+        try:
+            return disk.create(part)
+        except FileExistsError:
+            disk.remove(part)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -69,6 +70,18 @@ def to_json(value: Any, indent: int | None = None) -> str:
         return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
     except (ValueError, TypeError):  # only now are all values looked at one by one
         return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def write_json(
+    path: Path,
+    value: Any,
+    *,
+    durable: bool = True,
+    indent: int | None = 2,
+    root: Path | None = None,
+) -> None:
+    content = (to_json(value, indent) + "\n").encode()
+    write_atomically(path, content, durable=durable, root=root)
 
 
 def _finite(value: Any) -> Any:

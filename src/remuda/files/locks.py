@@ -10,24 +10,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.errors import StoreError
+from remuda.files import disk
 
 LOCK = ".lock"  # in the folder
 _LOOKING_SECONDS = 0.3
 
 
+class Lock:
+    """A lock that is held."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def is_in_place(self) -> bool:
+        """Whether it still is the lock of its folder: not if that was removed or replaced."""
+        try:
+            return os.path.samestat(self._path.lstat(), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+
 @contextlib.contextmanager
-def lock(folder: Path, held: str) -> Iterator[None]:
+def lock(folder: Path, held: str) -> Iterator[Lock]:
     """Hold a folder's lock; where another process holds it, a StoreError says what that means."""
     path = folder / LOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = disk.open_to_lock(path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from None
     if not _hold(descriptor):
         os.close(descriptor)
         raise StoreError(f"{folder}: {held}")
     try:
-        yield
+        yield Lock(path, descriptor)
     finally:
         os.close(descriptor)
 
@@ -48,7 +64,7 @@ def _hold(descriptor: int) -> bool:
 def is_locked(folder: Path) -> bool:
     """Whether a process holds the folder's lock now."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

@@ -22,6 +22,7 @@ from safetensors.torch import save
 from torch import nn
 
 from remuda.errors import StoreError, shape_text
+from remuda.files import write_atomically
 
 FORMAT = 1
 Tensors = Mapping[str, torch.Tensor]
@@ -104,10 +105,8 @@ class _About(_Version):
 
 def write_classifier(path: Path, network: nn.Module, card: Card) -> None:
     """Save the weights with their card; reading checks both."""
-    unfinished = path.with_name(path.name + ".part")
     # Not save_file: it makes files that only their owner may read, and these get installed.
-    unfinished.write_bytes(encoded(network, card))
-    unfinished.replace(path)
+    write_atomically(path, encoded(network, card))
 
 
 def encoded(network: nn.Module, card: Card) -> bytes:

@@ -10,14 +10,15 @@ newest parcel wins.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.errors import StoreError
+from remuda.files import disk
 from remuda.gan.parcels import Parcel, ParcelError, Part, map_parcel
 
 # Between two looks: short at first, for cells of a kind are ready at about the same time.
@@ -175,20 +176,28 @@ class FolderExchange(Exchange):
 
     def put(self, term: int, parcel: Parcel) -> None:
         target = self._path(term, parcel.cell, parcel.round)
-        target.parent.mkdir(exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with part.open("wb") as file:
-                file.writelines(parcel.chunks)
-            os.link(part, target)
+            with suppress(FileExistsError):
+                disk.make_folder(target.parent)
+            self._write(part, parcel)
+            disk.link(part, target)
             # The name of the newest moves on to it: a second name of one file, not a copy.
-            part.replace(self._mailbox(term, parcel.cell))
+            disk.replace(part, self._mailbox(term, parcel.cell))
         except FileExistsError:
             raise ValueError(f"cell {parcel.cell} published round {parcel.round} twice") from None
         except OSError as error:
             raise StoreError(f"{target}: cannot be written: {error.strerror or error}") from None
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                disk.remove(part)
+
+    def _write(self, part: Path, parcel: Parcel) -> None:
+        descriptor = disk.create(part)
+        try:
+            disk.write(descriptor, parcel.chunks)
+        finally:
+            os.close(descriptor)
 
     def get(self, term: int, cells: Sequence[int], round: int, part: Part = "") -> list[Parcel]:
         found = []
@@ -204,21 +213,22 @@ class FolderExchange(Exchange):
         # Under a name of its own: reading opens it twice, and a newer one may come in between.
         own = mailbox.with_name(f".{mailbox.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            os.link(mailbox, own)
+            disk.link(mailbox, own)
             return map_parcel(own, part)
         except FileNotFoundError:
             raise LookupError(f"cell {cell} published nothing") from None
         finally:
-            own.unlink(missing_ok=True)
+            disk.remove(own)
 
     def forget(self, term: int, round: int) -> None:
         current = self._path(term, 0, 0).parent
         for folder in self.path.glob("term-*"):
             if int(folder.name.rpartition("-")[2]) < term:
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    disk.remove_tree(folder)
         for path in current.glob("cell-*"):
             if int(path.name.rpartition("-")[2]) < round:
-                path.unlink(missing_ok=True)
+                disk.remove(path)
 
     def _path(self, term: int, cell: int, round: int) -> Path:
         return self.path / f"term-{term}" / f"cell-{cell}-round-{round}"

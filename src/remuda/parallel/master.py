@@ -349,6 +349,7 @@ class Master:
     def _rescue(self, error: BaseException, term: Term) -> None:
         """Save the last complete round before the error goes its way."""
         if isinstance(error, StoreError):
+            self._folder.check_in_place()  # it says more than that a file cannot be written
             return
         if self._completed > self._state.saved:
             with contextlib.suppress(LostResultsError):  # then the last saved round must do

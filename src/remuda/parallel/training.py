@@ -43,12 +43,11 @@ def train(
         check_reference(run)
         engine.check(run.config)
         initial = {name: start.encoded for name, start in initial_parcels(run).items()}
-        folder = RunFolder.create(
+        with RunFolder.create(
             with_absolute_paths(run.config),
             environment(run),
             {**(attachments or {}), **initial, **extractor_file(run.extractor)},
-        )
-        with folder.lock():
+        ) as folder:
             return _carry(run, folder, observer, engine)
 
 
@@ -68,6 +67,7 @@ def resume(
     with threads(config.threads), folder.lock():
         if folder.result() is not None:
             return None
+        folder.check_checkpoints()
         run = Run.prepare(config, folder=folder)
         check_reference(run)
         if run.extractor is None:

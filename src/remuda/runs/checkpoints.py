@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,16 @@ from pydantic import model_validator
 
 from remuda.config.records import Record, read_record
 from remuda.errors import DamagedError, StoreError
-from remuda.files import digest, sync, write_atomically, write_json
+from remuda.files import (
+    check_memory,
+    digest,
+    disk,
+    open_regular,
+    real_folder,
+    sync,
+    write_atomically,
+    write_json,
+)
 from remuda.gan.parcels import Parcel, ParcelError, decode_parcel
 
 FORMAT = 1
@@ -65,7 +74,8 @@ class Checkpoints:
     def save_cell(self, parcel: Parcel) -> SavedCell:
         """Write one cell's file of a checkpoint; it counts once the manifest names it."""
         content = parcel.chunks
-        write_atomically(self._folder(parcel.round) / cell_file(parcel.cell), content)
+        path = self._folder(parcel.round) / cell_file(parcel.cell)
+        write_atomically(path, content, root=self.path.parent)
         return SavedCell(parcel.cell, sum(map(len, content)), digest(content))
 
     def complete(self, round: int, saved: Iterable[SavedCell], loss: float | None) -> None:
@@ -75,7 +85,7 @@ class Checkpoints:
             for entry in sorted(saved, key=lambda entry: entry.cell)
         }
         manifest = {"format": FORMAT, "round": round, "loss": loss, "files": files}
-        write_json(self._folder(round) / MANIFEST, manifest)
+        write_json(self._folder(round) / MANIFEST, manifest, root=self.path.parent)
         sync(self.path)
 
     def complete_ones(self) -> list[Checkpoint]:
@@ -84,7 +94,7 @@ class Checkpoints:
         One with a damaged manifest does, so that loading it reports the damage.
         """
         found = []
-        for path in self.path.glob("round-*"):
+        for path in self._folders():
             number = path.name.removeprefix("round-")
             if number.isdecimal() and (path / MANIFEST).is_file():
                 loss = None
@@ -113,30 +123,47 @@ class Checkpoints:
         target = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
         try:
             if target.exists():
-                shutil.rmtree(target)
-            return checkpoint.path.rename(target)
+                disk.remove_tree(target)
+            disk.replace(checkpoint.path, target)
+            disk.sync_path(self.path)
         except OSError as error:
             raise StoreError(
                 f"{checkpoint.path}: cannot be moved: {error.strerror or error}"
             ) from error
+        return target
 
     def drop(self, round: int) -> None:
         """Remove a checkpoint; without its manifest it stops counting at once."""
         path = self._folder(round)
         try:
-            (path / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(path)
+            disk.remove(path / MANIFEST)
+            disk.sync_path(path)  # the cells must not be gone before it, even after a power cut
+            disk.remove_tree(path)
+            disk.sync_path(self.path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be removed: {error.strerror or error}") from error
 
     def drop_incomplete(self) -> None:
         """Remove what a killed writer left behind."""
-        for path in self.path.glob("round-*"):
+        for path in self._folders():
             if not (path / MANIFEST).is_file():
-                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    disk.remove_tree(path)
+
+    def is_empty(self) -> bool:
+        """Whether there is no complete checkpoint, nor one that was set aside."""
+        return not self.complete_ones() and not any(self.path.glob("damaged-*"))
+
+    def _folders(self) -> Iterator[Path]:
+        """The folders of rounds, none of which leads elsewhere."""
+        for path in self._folder_named("").glob("round-*"):
+            yield self._folder_named(path.name)
 
     def _folder(self, round: int) -> Path:
-        return self.path / f"round-{round:06d}"
+        return self._folder_named(f"round-{round:06d}")
+
+    def _folder_named(self, name: str) -> Path:
+        return real_folder(self.path.parent, self.path.name, *([name] if name else []))
 
     def _read_cell(self, folder: Path, entry: SavedCell) -> Parcel:
         round = int(folder.name.removeprefix("round-"))
@@ -145,7 +172,7 @@ class Checkpoints:
     def _manifest(self, folder: Path) -> Manifest:
         path = folder / MANIFEST
         manifest = read_record(path, Manifest, "checkpoint manifest", format=FORMAT)
-        if folder.name != self._folder(manifest.round).name:
+        if folder.name != f"round-{manifest.round:06d}":
             raise DamagedError(f"{path}: round={manifest.round} does not belong in {folder.name}")
         return manifest
 
@@ -155,14 +182,21 @@ def cell_file(cell: int) -> str:
     return f"cell-{cell:04d}.safetensors"
 
 
-def read_saved_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
-    """The parcel in a file, which must have this digest and belong to this cell and round."""
+def read_stored(path: Path, *, follow: bool = False) -> bytes:
+    """The content of a file with weights, which must be a file and fit into memory."""
     try:
-        content = path.read_bytes()
+        with open_regular(path, follow=follow) as file:
+            check_memory(path, os.fstat(file.fileno()).st_size, error=StoreError)
+            return file.read()
     except FileNotFoundError:
         raise DamagedError(f"{path}: is missing") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_saved_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
+    """The parcel in a file, which must have this digest and belong to this cell and round."""
+    content = read_stored(path)
     if digest(content) != sha256:
         raise DamagedError(f"{path}: damaged: its SHA-256 differs from the one recorded for it")
     try:

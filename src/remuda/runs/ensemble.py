@@ -22,6 +22,7 @@ from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
 from remuda.files import digest, to_json, write_atomically, write_json
 from remuda.gan.networks import draw_noise, generate, generator_skeleton
 from remuda.gan.parcels import aligned
+from remuda.runs.checkpoints import read_stored
 from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream
 
@@ -278,14 +279,14 @@ class _EnsembleRecord(Record):
     noise_per_member: bool = True  # as it was before files said so
 
 
-def load_ensemble(folder: Path) -> Ensemble:
-    """Read and check an ensemble: nothing in the files is executed, everything is validated."""
+def load_ensemble(folder: Path, *, follow: bool = True) -> Ensemble:
+    """Read and check an ensemble: nothing in the files is executed, everything is validated.
+
+    Its files may be links, as caches of models keep them, except in a run folder (not `follow`).
+    """
     path, model = folder / CONFIG_FILE, folder / MODEL_FILE
     record = read_record(path, _EnsembleRecord, "remuda ensemble", format=FORMAT)
-    try:
-        content = model.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{model}: cannot be read: {error.strerror or error}") from None
+    content = read_stored(model, follow=follow)
     if digest(content) != record.sha256:
         raise DamagedError(f"{model}: damaged or changed: its SHA-256 is not that in {path.name}")
     try:
@@ -373,4 +374,4 @@ def load(path: str | Path) -> Ensemble:
             f"{folder}: the run is not finished; `remuda resume {folder}` continues it "
             f"(sample sheets so far are in {folder / 'samples'})"
         )
-    return load_ensemble(run.ensemble_path)
+    return load_ensemble(run.ensemble_path, follow=False)

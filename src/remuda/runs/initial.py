@@ -22,7 +22,7 @@ from remuda.methods import CellState, all_met, ancestor, build_method, lineage, 
 from remuda.runs.ensemble import CONFIG_FILE, MODEL_FILE, Ensemble, load_ensemble
 from remuda.runs.identity import is_id
 from remuda.runs.prepare import Run
-from remuda.runs.store import RunFolder, initial_file
+from remuda.runs.store import ENSEMBLE, RunFolder, initial_file
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _origin(folder: Path, ensemble: Ensemble) -> tuple[str, str]:
         return said, said
     # One of an earlier version does not say; if it lies in its run folder, that is asked.
     run = RunFolder(folder.resolve().parent)
-    if run.ensemble_path == folder.resolve() and (run.path / "config.yaml").is_file():
+    if folder.resolve().name == ENSEMBLE and (run.path / "config.yaml").is_file():
         return run.id(), run.id()
     # Else it is known by the folder it is in, as that version knew it. That may be called as other
     # folders are, and strangers must not count as relatives: its weights tell it from them.

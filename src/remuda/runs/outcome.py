@@ -199,7 +199,9 @@ class Outcome:
         target = self._folder.ensemble_path
         ensemble.save(target)
         picture = target / "samples.png"
-        write_atomically(picture, self._sheet(ensemble))
+        write_atomically(picture, self._sheet(ensemble), root=self._folder.path)
+        # Before the result, which says that there is nothing left to do.
+        self._folder.append_event({"event": "finished", "seconds": seconds})
         self._folder.write_result(
             {
                 "rounds": last,
@@ -214,7 +216,6 @@ class Outcome:
                 "modes_by_cell": self._modes_by_cell(last),
             }
         )
-        self._folder.append_event({"event": "finished", "seconds": seconds})
         return Result(
             self._folder.path,
             picture,

@@ -288,6 +288,11 @@ def environment(run: Run) -> dict[str, Any]:
 def check_environment(folder: RunFolder, run: Run) -> list[str]:
     """Refuse other data or settings; warnings where other software may round differently."""
     then, now = folder.env(), environment(run)
+    if then.config is None and then.id is not None:  # the earliest versions wrote neither
+        raise StoreError(
+            f"{folder.path / 'env.json'}: config is missing, which says what the run was started "
+            "with; allowed: the file as it was, or a new run"
+        )
     for key, old, new in changed_settings(then.config or {}, run.config):
         if not key.startswith(MAY_CHANGE):
             raise StoreError(

@@ -14,18 +14,26 @@ status.json                        the workers, while the run trains
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from remuda.config import Config, load_config, render
 from remuda.config.records import read_record
-from remuda.errors import ConfigError, StoreError
-from remuda.files import digest, is_locked, lock, write_atomically, write_json
+from remuda.errors import ConfigError, GoneError, StoreError
+from remuda.files import (
+    LOCK,
+    Lock,
+    digest,
+    disk,
+    is_locked,
+    lock,
+    real_folder,
+    write_atomically,
+    write_json,
+)
 from remuda.gan.parcels import Parcel
 from remuda.runs.checkpoints import Checkpoint, Checkpoints, SavedCell, read_saved_parcel
 from remuda.runs.events import EventLog
@@ -33,6 +41,7 @@ from remuda.runs.identity import INITIAL, run_id
 from remuda.runs.records import Environment, RunResult, RunStatus
 
 STATUS = "status.json"
+ENSEMBLE = "ensemble"
 
 
 class RunFolder:
@@ -40,37 +49,43 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: Lock | None = None  # while this object holds it
         self._events = EventLog(path / "events.jsonl")
         self._checkpoints = Checkpoints(path / "checkpoints")
 
     # -------------------------------------------------------------------------- making, opening
 
     @classmethod
+    @contextmanager
     def create(
         cls,
         config: Config,
         env: Mapping[str, Any],
         attachments: Mapping[str, bytes] | None = None,
-    ) -> RunFolder:
-        """A new folder: `run.dir`, which must be empty or new, or runs/NAME-DATE-TIME."""
+    ) -> Iterator[RunFolder]:
+        """A new folder, locked: `run.dir`, which must be empty or new, or runs/NAME-DATE-TIME."""
+        attachments = attachments or {}
         path = new_path(config, attachments)
-        try:
-            there = path.exists()
-            # Only one process makes a new folder, even if two start in the same second.
-            path.mkdir(parents=True, exist_ok=there)
-        except OSError as error:
-            raise StoreError(
-                f"{path}: cannot make the run folder: {error.strerror or error}"
-            ) from None
-        for name, content in (attachments or {}).items():
-            write_atomically(path / name, content)
-        sums = {name: digest(content) for name, content in (attachments or {}).items()}
+        make_run_folder(path)
+        folder = cls(path)
+        with folder.lock():
+            # Another process may have begun a run here since we looked.
+            _check_unused(path, attachments)
+            folder._begin(config, env, attachments)
+            yield folder
+
+    def _begin(
+        self, config: Config, env: Mapping[str, Any], attachments: Mapping[str, bytes]
+    ) -> None:
+        """Write all that a restart needs."""
+        for name, content in attachments.items():
+            write_atomically(self.path / name, content)
+        sums = {name: digest(content) for name, content in attachments.items()}
         env = {**env, "attachments": sums} if sums else env
         own = run_id(config, Environment.model_validate(env))
-        write_json(path / "env.json", {"id": own, **env})
+        write_json(self.path / "env.json", {"id": own, **env})
         # Last, because it makes the folder a run: by now all that a restart needs is there.
-        write_atomically(path / "config.yaml", render(config).encode())
-        return cls(path)
+        write_atomically(self.path / "config.yaml", render(config).encode())
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -91,9 +106,22 @@ class RunFolder:
         env = self.env()
         return env.id or run_id(self.config(), env)
 
-    def lock(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """Held while a process trains here, so that two never share a folder."""
-        return lock(self.path, "another process is training here")
+        with lock(self.path, "another process is training here") as self._lock:
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def check_in_place(self) -> None:
+        """Refuse to write where the folder is not the one that was locked any more."""
+        if self._lock is not None and not self._lock.is_in_place():
+            raise GoneError(
+                f"{self.path}: the run folder was removed, renamed or replaced while the run was "
+                "training; nothing more can be saved there, and the run has ended"
+            )
 
     def is_locked(self) -> bool:
         """Whether a process is training here now."""
@@ -102,6 +130,7 @@ class RunFolder:
     # -------------------------------------------------------------------------- events
 
     def append_event(self, event: Mapping[str, Any]) -> None:
+        self.check_in_place()
         self._events.append(event)
 
     def events(self) -> list[dict[str, Any]]:
@@ -126,9 +155,11 @@ class RunFolder:
         self, round: int, saved: Iterable[SavedCell], loss: float | None
     ) -> None:
         """Write the manifest that makes a round count, when all its cells' files are there."""
+        self.check_in_place()
         # The round's events reach the disk before the manifest says that it is complete.
         self._events.sync()
         self._checkpoints.complete(round, saved, loss)
+        self._events.append({"event": "saved", "round": round})
 
     def checkpoints(self) -> list[Checkpoint]:
         """Complete checkpoints, oldest first; those with a damaged manifest are among them."""
@@ -159,6 +190,15 @@ class RunFolder:
         """Remove a checkpoint; without its manifest it stops counting at once."""
         self._checkpoints.drop(round)
 
+    def check_checkpoints(self) -> None:
+        """Refuse to start over in silence where rounds were saved and nothing is left of them."""
+        if self._checkpoints.is_empty() and (saved := self._events.last_saved()) is not None:
+            raise StoreError(
+                f"{self._checkpoints.path}: has no checkpoint, but the run was saved up to round "
+                f"{saved}; allowed: put the folder back, or start afresh: `remuda train "
+                f"{self.path / 'config.yaml'} run.dir=NEW`"
+            )
+
     def drop_incomplete_checkpoints(self) -> None:
         """Remove what a killed writer left behind."""
         self._checkpoints.drop_incomplete()
@@ -166,32 +206,38 @@ class RunFolder:
     # -------------------------------------------------------------------------- results
 
     def write_sheet(self, round: int, name: str, png: bytes) -> Path:
-        path = self.path / "samples" / f"round-{round:06d}" / f"{name}.png"
-        write_atomically(path, png)
+        self.check_in_place()
+        path = real_folder(self.path, "samples", f"round-{round:06d}") / f"{name}.png"
+        write_atomically(path, png, root=self.path)
         return path
 
     @property
     def ensemble_path(self) -> Path:
-        return self.path / "ensemble"
+        self.check_in_place()
+        return real_folder(self.path, ENSEMBLE)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / "result.json", result)
+        self.check_in_place()
+        self._events.sync()
+        write_json(self.path / "result.json", result, root=self.path)
 
     def status(self) -> RunStatus | None:
         """What the master last wrote about its workers, or None while nobody trains here."""
         path = self.path / STATUS
-        if not self.is_locked() or not path.is_file():
+        # It is not synced, so a power cut may leave an empty one.
+        if not self.is_locked() or not path.is_file() or not path.stat().st_size:
             return None
         return read_record(path, RunStatus, "status of a run")
 
     def write_status(self, status: Mapping[str, Any]) -> None:
+        self.check_in_place()
         # On one line: indenting makes json ten times slower, and this is written all the time.
-        write_json(self.path / STATUS, status, durable=False, indent=None)
+        write_json(self.path / STATUS, status, durable=False, indent=None, root=self.path)
 
     def touch_status(self) -> None:
         """A sign of life from the master, for its supervisor."""
-        with contextlib.suppress(OSError):
-            os.utime(self.path / STATUS)
+        with suppress(OSError):
+            disk.touch(self.path / STATUS)
 
     def sign_of_life(self) -> int | None:
         """Changes as long as the master lives; needs no clock of another host."""
@@ -201,7 +247,9 @@ class RunFolder:
             return None
 
     def clear_status(self) -> None:
-        (self.path / STATUS).unlink(missing_ok=True)
+        """Nobody trains here now; where it cannot be removed, the lock says so all the same."""
+        with suppress(OSError):
+            disk.remove(self.path / STATUS)
 
     def result(self) -> RunResult | None:
         """The final scores, or None while the run is not finished."""
@@ -211,7 +259,7 @@ class RunFolder:
 
 def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
     """Whether a folder holds at most what a run writes first, left by a start that was killed."""
-    first = {"env.json", *attachments}
+    first = {LOCK, "env.json", *attachments}
     names = [entry.name for entry in path.iterdir()]
     return all(name in first or name.endswith(".part") for name in names)
 
@@ -230,12 +278,24 @@ def find_runs(root: Path) -> list[RunFolder]:
 def new_path(config: Config, attachments: Mapping[str, bytes] | None = None) -> Path:
     """Where a new run goes: `run.dir`, which must be empty or new, or runs/NAME-DATE-TIME."""
     path = Path(config.run.dir).expanduser() if config.run.dir else fresh_path(config.name)
-    if path.exists() and not (path.is_dir() and _is_unborn(path, attachments or {})):
+    _check_unused(path, attachments or {})
+    return path
+
+
+def _check_unused(path: Path, attachments: Mapping[str, bytes]) -> None:
+    if path.exists() and not (path.is_dir() and _is_unborn(path, attachments)):
         raise ConfigError(
             f"run.dir={path}: already exists and is not empty; allowed: a new folder, "
             f"or `remuda resume {path}` to continue a run"
         )
-    return path
+
+
+def make_run_folder(path: Path) -> None:
+    """An empty folder for a run, where there is none."""
+    try:
+        disk.make_folders(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot make the run folder: {error.strerror or error}") from None
 
 
 def fresh_path(name: str) -> Path:
