@@ -91,6 +91,7 @@ def train(
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
+    cluster.show_life(session, config.run.dir)
     if engine == "mpi" and session is None:
         from remuda.runs.store import new_path
 
@@ -135,6 +136,7 @@ def resume(
 
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
+    cluster.show_life(session, run)
     if engine == "mpi" and session is None:
         from remuda.runs.store import RunFolder
 

@@ -74,7 +74,7 @@ class Master:
         self._outcome = Outcome(run, folder, self._parcels)
         self._comm = comm
         self._observer = observer
-        self._heartbeat = Heartbeat(comm, timeouts.interval, folder.touch_status)
+        self._heartbeat = Heartbeat(comm, timeouts.interval, folder.show_life)
         plan = Plan(
             config.cells, config.rounds, config.run.checkpoint_every, config.threads, run.costs
         )

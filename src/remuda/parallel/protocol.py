@@ -73,6 +73,14 @@ class Timeouts:
     delayed: float = 5.0  # without an answer: something is slow
     dead: float = 60.0  # without an answer: the cells go to another worker
 
+    @property
+    def fence(self) -> float:
+        """How long a worker listens in vain before it takes itself for written off.
+
+        Sooner than the master declares it dead, so that a cell never has two workers.
+        """
+        return 0.8 * self.dead
+
 
 def liveness_of(silence: float, timeouts: Timeouts, *, gone: bool = False) -> Liveness:
     """The liveness of a worker after this many seconds of silence; `gone`: its process ended."""
@@ -115,11 +123,8 @@ class WorkerStatus:
 
 
 def must_fence(silence: float, timeouts: Timeouts) -> bool:
-    """Whether a worker that has heard nothing for this long must assume that it was written off.
-
-    Sooner than the master declares it dead, so that a cell never has two workers.
-    """
-    return silence > 0.8 * timeouts.dead
+    """Whether a worker that has heard nothing for this long must assume that it was written off."""
+    return silence > timeouts.fence
 
 
 def may_restart(code: int, losses: int, restarts: int) -> bool:
