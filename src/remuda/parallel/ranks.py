@@ -62,13 +62,21 @@ def join_job(launcher: Launcher) -> Session:
     return session
 
 
+class _JobMaster(MpiMaster):
+    """The master's end in a job that may carry more runs after this one."""
+
+    def close(self) -> None:
+        super().close()
+        self._session.prepare()
+
+
 def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
     """Tell all ranks what to train; this host's ranks share the master's copy of the data."""
     name = shared_name(folder.path, run.dataset.fingerprint)
     shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
     run.dataset = open_shared_dataset(shared)  # the master's own copy can go
-    comm = MpiMaster(session)
+    comm = _JobMaster(session)
     message = configure(run, folder, name, timeouts)
     for worker in comm.workers():
         comm.send(worker, message)

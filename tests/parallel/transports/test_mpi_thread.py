@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from remuda.parallel import ranks
 from remuda.parallel.messages import GetStatus
 from remuda.parallel.transports import mpi_thread
 from remuda.parallel.transports.mpi_thread import Plane, Session
@@ -65,6 +66,17 @@ def test_a_master_shows_life_from_its_first_moment_until_a_run_starts(session: S
     time.sleep(0.1)
     assert len(shown) == before, "from now on the run does"
     assert running.sent == []
+
+
+def test_between_two_runs_of_a_job_its_master_shows_life_again(session: Session) -> None:
+    master = ranks._JobMaster(session)
+    master.close()
+    time.sleep(0.2)
+    running, between = talkers
+    assert running.stopped
+    assert {rank for _, rank, _ in between.sent} == {1, 2}
+    session.start_thread(lambda *_: None)
+    assert between.stopped
 
 
 def test_a_call_that_hangs_in_mpi_ends_the_rank() -> None:

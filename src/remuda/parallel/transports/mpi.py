@@ -146,7 +146,6 @@ class MpiMaster(MasterComm):
             self.send(worker, Stop())
         self._workers.clear()
         self._thread.stop()
-        self._session.prepare()  # the job may carry another run
 
 
 class MpiWorker(WorkerComm):
