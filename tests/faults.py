@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
 import shutil
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -228,6 +230,56 @@ def interrupt_within_a_library() -> None:
                 raise RuntimeError("Error calling __set_name__") from error
 
     before(Learner, "descend", step)
+
+
+def in_a_finaliser(act: Callable[[], None]) -> None:
+    class Dying:
+        pass
+
+    dying = Dying()
+    weakref.finalize(dying, act)
+    del dying
+
+
+def in_a_destructor(act: Callable[[], None]) -> None:
+    class Dying:
+        def __del__(self) -> None:
+            act()
+
+    Dying()
+
+
+def in_a_callback_from_c(act: Callable[[], None]) -> None:
+    ctypes.CFUNCTYPE(None)(act)()
+
+
+# Where Python prints what is raised, and goes on as if nothing had happened.
+CALLBACKS = {
+    "finaliser": in_a_finaliser,
+    "destructor": in_a_destructor,
+    "C": in_a_callback_from_c,
+}
+
+
+def interrupt_in_a_callback(callback: str) -> None:
+    """Ctrl-C comes where its exception gets lost, at the start of a very long round."""
+    from remuda.gan.learner import Learner
+    from remuda.parallel.master import Master
+
+    interrupted = False
+
+    def interrupt_once(master: Master, *_: object) -> None:
+        nonlocal interrupted
+        if master._completed == 1 and not interrupted:
+            interrupted = True
+            CALLBACKS[callback](lambda: signal.raise_signal(signal.SIGINT))
+
+    def slow(learner: Learner, *_: object) -> None:
+        if learner.optimiser.state():
+            time.sleep(3.0 if interrupted else 0.02)
+
+    before(Master, "_listen", interrupt_once)
+    before(Learner, "descend", slow)
 
 
 def interrupt(at: str) -> None:

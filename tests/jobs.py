@@ -73,6 +73,19 @@ def processes(word: str) -> list[int]:
     return found
 
 
+def ranks_of(run: Path) -> dict[int, int]:
+    """The processes of the job that trains a run, by rank."""
+    found = {}
+    for pid in processes(str(run)):
+        variables = b""
+        with contextlib.suppress(OSError):  # it has ended
+            variables = Path(f"/proc/{pid}/environ").read_bytes()
+        for variable in variables.split(b"\0"):
+            if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
+                found[int(variable.partition(b"=")[2])] = pid
+    return found
+
+
 def until(condition: object, what: str, timeout: float = 120) -> None:
     """Wait until a callable says yes."""
     assert callable(condition)

@@ -18,6 +18,7 @@ from remuda.parallel import ranks, training
 from remuda.parallel.engines import Engine
 from remuda.parallel.launch import find_launcher
 from remuda.parallel.protocol import Timeouts
+from remuda.parallel.transports import mpi_thread
 from remuda.parallel.transports.mpi import MpiMaster
 from remuda.parallel.transports.mpi_thread import MpiThread, Plane
 from tests.faults import after, before
@@ -82,6 +83,10 @@ def main(spec: dict[str, Any]) -> None:
         faults = {"hung and woken": sleepers}  # and no other: nobody would end it
     for fault, victims in faults.items() if launcher.task > 0 else ():
         RANK_FAULTS[fault](Once(Path(spec["met"]) / fault, victims))
+    if "start_seconds" in spec:
+        mpi_thread.START_SECONDS = spec["start_seconds"]
+        if launcher.task == SLEEPER:
+            die()
     session = ranks.join_job(launcher)
     for source, *overrides in spec["runs"]:
         engine = Engine("mpi", session=session, timeouts=QUICK)

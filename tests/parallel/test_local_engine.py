@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from remuda.gan.cell import Cell
 from remuda.methods import Mixture
-from remuda.parallel import training
+from remuda.parallel import shared_memory, training
 from remuda.parallel.engines import Engine
 from remuda.parallel.master_state import WorkerError
 from remuda.parallel.protocol import Timeouts
@@ -95,3 +96,22 @@ def test_a_closed_terminal_or_an_interrupt_saves_what_is_complete(
     train.send(number)
     assert train.wait() == 128 + number
     assert len(RunFolder(run).checkpoints()) == 1
+
+
+@pytest.mark.slow
+def test_the_local_engine_removes_what_killed_runs_left(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory and under the temporary folder, whatever engine they had."""
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    left = [root / "remuda-1-dead" for root in (memory, disk)]
+    for folder in left:
+        folder.mkdir(parents=True)
+        (folder / "alive").touch()
+    segment = memory / f"sm_segment.host.{os.getuid()}.ab.0"
+    segment.touch()
+    os.utime(segment, (0, 0))
+    monkeypatch.setattr(shared_memory, "MEMORY", memory)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(disk))
+    training.train(settings(data, tmp_path / "run", "rounds=1"), engine=Engine("local"))
+    assert not [path for path in (*left, segment) if path.exists()]

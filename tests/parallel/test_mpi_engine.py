@@ -15,7 +15,7 @@ from remuda.methods import METHODS
 from remuda.parallel import training
 from remuda.parallel.ranks import shared_name
 from remuda.runs.store import RunFolder
-from tests.jobs import Job, needs_mpi, processes, until
+from tests.jobs import Job, needs_mpi, processes, ranks_of, until
 from tests.parallel.runs import LONG, settings_of, words
 from tests.tiny_runs import Command, tree
 
@@ -108,17 +108,6 @@ def supervised(folder: Path, data: Path) -> tuple[Command, Path]:
     train = Command(folder, "train", *given, "--engine", "mpi", "--workers", "1")
     until(lambda: len(RunFolder(run).checkpoints()) > 0, "a checkpoint")
     return train, run
-
-
-def ranks_of(run: Path) -> dict[int, int]:
-    """The processes of a job by rank."""
-    found = {}
-    for pid in processes(str(run)):
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        for variable in variables:
-            if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
-                found[int(variable.partition(b"=")[2])] = pid
-    return found
 
 
 def parent(pid: int) -> int:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from remuda.config import load_config
 from remuda.data import load_dataset, open_shared_dataset
+from remuda.errors import StoreError
 from remuda.parallel import ranks
 from remuda.parallel.launch import Launcher
-from remuda.parallel.shared_memory import leave_shared_folder
+from remuda.parallel.messages import GetStatus, Message, Stop
+from remuda.parallel.shared_memory import join_shared_folder, leave_shared_folder
+from remuda.parallel.transports.base import MasterGoneError
+from remuda.parallel.transports.mpi import MpiWorker
 from remuda.parallel.transports.mpi_thread import MpiError, Session
 from tests.tiny_runs import tiny, write_data
 
@@ -66,3 +74,41 @@ def test_without_mpi4py_the_extra_to_install_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(MpiError, match=r"remuda\[mpi\](.|\n)*remuda\[mpi-local\]"):
         Session()
+
+
+class Silent:
+    """A rank's end, to which the master says these things, one every time it is asked."""
+
+    def __init__(self, *messages: Message | None) -> None:
+        self.messages = list(messages)
+
+    def receive(self, timeout: float) -> Message | None:
+        time.sleep(0.1)
+        return self.messages.pop(0) if self.messages else None
+
+
+def test_a_rank_waits_for_a_run_as_long_as_its_master_shows_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranks, "SILENCE_SECONDS", 0.25)
+    alive = [GetStatus(number=0)] * 5
+    assert ranks._wait_for_configuration(cast(MpiWorker, Silent(*alive, Stop()))) is None
+    with pytest.raises(MasterGoneError):
+        ranks._wait_for_configuration(cast(MpiWorker, Silent(*alive, None, None, None, Stop())))
+
+
+def test_data_that_another_process_never_finishes_sharing_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs, of an earlier job of the same run."""
+    monkeypatch.setattr(ranks, "FILLING_SECONDS", 0.2)
+    source, *overrides = tiny(write_data(tmp_path / "images.npz"), tmp_path / "run")
+    name = f"{os.getuid()}-{os.getpid()}"
+    folder = join_shared_folder(name, 0)
+    try:
+        with (folder / "filling").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with pytest.raises(StoreError, match="has not finished sharing the data"):
+                ranks.host_dataset(load_config(source, overrides), name, 0)
+    finally:
+        leave_shared_folder(folder)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,9 @@ from remuda.parallel.shared_memory import (
     join_shared_folder,
     leave_shared_folder,
     make_shared_folder,
+    make_temporary_folder,
     remove_shared_folder,
+    sweep,
 )
 
 
@@ -85,3 +90,79 @@ def test_without_a_folder_in_memory_the_disk_does(
     made = make_shared_folder(0)
     assert made.parent == tmp_path
     remove_shared_folder(made)
+
+
+def stale(root: Path, name: str = "remuda-1-dead") -> Path:
+    """What a killed process left: a folder that nobody holds."""
+    folder = root / name
+    folder.mkdir()
+    (folder / "alive").touch()
+    (folder / "content").touch()
+    return folder
+
+
+@pytest.fixture
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Memory and disk of this test alone."""
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    monkeypatch.setattr(folders, "MEMORY", memory)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(disk))
+    return memory, disk
+
+
+def test_every_new_folder_sweeps_memory_and_disk(roots: tuple[Path, Path]) -> None:
+    makers: list[Callable[[], Path]] = [
+        partial(make_shared_folder, 0),
+        partial(join_shared_folder, "test-sweep", 0),
+        make_temporary_folder,
+    ]
+    for make in makers:
+        dead = [stale(root) for root in roots]
+        made = make()
+        assert not any(folder.exists() for folder in dead)
+        remove_shared_folder(made)
+
+
+def test_only_folders_that_are_ours_are_swept(
+    roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may have folders of such names, empty or with a file of that name."""
+    _, disk = roots
+    (disk / "remuda-empty").mkdir()
+    own, other = stale(disk, "remuda-results"), stale(disk)
+    (disk / "remuda-1-link").symlink_to(own)
+    monkeypatch.setattr("os.getuid", lambda: other.stat().st_uid + 1)
+    sweep()
+    assert (disk / "remuda-empty").exists()
+    assert (own / "content").exists()
+    assert (other / "content").exists(), "another user's"
+    monkeypatch.undo()
+    clear_stale(disk)
+    assert (own / "content").exists()
+    assert not other.exists()
+
+
+def test_a_folder_whose_maker_was_killed_before_it_held_it_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "remuda-1-unborn").mkdir()
+    clear_stale(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_others_may_outlive_us_in_is_not_stale(roots: tuple[Path, Path]) -> None:
+    """A launcher inherits the lock of the folder with its files."""
+    folder = make_temporary_folder()
+    heir = os.fork()
+    if heir == 0:
+        time.sleep(100)
+    os.close(folders._held.pop(folder))
+    try:
+        sweep()
+        assert folder.exists()
+    finally:
+        os.kill(heir, signal.SIGKILL)
+        os.waitpid(heir, 0)
+    sweep()
+    assert not folder.exists()
+    assert roots

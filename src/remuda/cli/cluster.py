@@ -94,6 +94,14 @@ def join_job(engine: str) -> Session | None:
         raise
 
 
+def show_life(session: Session | None, path: str | Path | None) -> None:
+    """Show the supervisor of a job, if there is one, that the master of this run lives."""
+    if session is not None and path is not None:
+        from remuda.runs.store import RunFolder
+
+        session.prepare(RunFolder(Path(path)).show_life)
+
+
 def start_job(
     arguments: list[str],
     path: Path,

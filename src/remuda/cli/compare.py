@@ -214,6 +214,7 @@ def _carry_out(
     from remuda.cli.interruption import signals_raise
     from remuda.compare import session
     from remuda.compare.drawing import draw
+    from remuda.parallel.signals import stop_is_under_way
 
     watcher = CompareView(Console(stderr=True))
     found = None
@@ -227,6 +228,7 @@ def _carry_out(
                 return
             result = session.carry_out(found, watcher, jobs)
         except BaseException:
+            stop_is_under_way()
             if not received:
                 raise
             _print_how_to_continue(found)

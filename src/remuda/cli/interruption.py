@@ -12,6 +12,7 @@ import typer
 
 from remuda.cli.options import own_command, quoted
 from remuda.errors import STOPPED, GoneError, RemudaError, StoreError
+from remuda.parallel.signals import stop_if_asked, stop_is_under_way, stop_on
 
 if TYPE_CHECKING:
     from remuda.cli.view import View
@@ -28,10 +29,10 @@ class _Terminated(BaseException):
 def interruptible(view: View) -> Iterator[None]:
     """Train inside this; an interruption or a full disk ends in how to continue the run."""
     with signals_raise() as received:
-        view.stop_if_asked = lambda: _raise_again(received)
         try:
             yield
         except BaseException as error:
+            stop_is_under_way()
             # Any error: a library interrupted at a bad moment may raise one of its own.
             gone = isinstance(error, GoneError)  # there is nothing to continue
             if isinstance(error, StoreError) and view.path is not None and not gone:
@@ -51,8 +52,9 @@ def interruptible_start() -> Iterator[None]:
     with signals_raise() as received:
         try:
             yield
-            _raise_again(received)
+            stop_if_asked()
         except BaseException:
+            stop_is_under_way()
             if not received:
                 raise
             print(_BEFORE_TRAINING, file=sys.stderr)
@@ -62,30 +64,12 @@ def interruptible_start() -> Iterator[None]:
 @contextmanager
 def signals_raise() -> Iterator[list[int]]:
     """While inside, signals that ask us to stop raise an exception; yields those received."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        received.append(number)
-        # The second is ignored: an impatient Ctrl-C must not interrupt the saving.
-        if len(received) != 2:
-            raise _exception(number)
-
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     # A closed terminal is a reason to stop, unless nohup says otherwise.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    previous = [(number, signal.signal(number, stop)) for number in numbers]
-    try:
+    with stop_on(numbers, _exception) as received:
         yield received
-    finally:
-        for number, handler in previous:
-            signal.signal(number, handler)
-
-
-def _raise_again(received: list[int]) -> None:
-    """Stop now, if a signal asked for it in vain: what it raised inside a callback can get lost."""
-    if received:
-        raise _exception(received[0])
 
 
 def _exit_code(number: int) -> int:

@@ -102,6 +102,7 @@ def train(
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
     config = load_arguments(arguments, data_dir)
+    cluster.show_life(session, config.run.dir)
     if engine == "mpi" and session is None:
         from remuda.runs.store import make_run_folder, new_path
 
@@ -148,6 +149,7 @@ def resume(
 
     count = check_engine(engine, workers)
     session = cluster.join_job(engine)
+    cluster.show_life(session, run)
     if engine == "mpi" and session is None:
         from remuda.runs.store import RunFolder
 

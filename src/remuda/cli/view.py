@@ -51,8 +51,6 @@ class View(Observer):
         self._reported: dict[int, dict[int, RoundReport]] = {}  # by round and cell
         self._complete: list[RoundReport] = []  # of the last complete round, one per cell
         self._rate = 0.0
-        # Called after every round: raises if the user has asked in vain to stop.
-        self.stop_if_asked: Callable[[], None] = lambda: None
 
     def __enter__(self) -> View:
         return self
@@ -97,7 +95,6 @@ class View(Observer):
         self._recent.append(seconds)
         self._complete = list(self._reported.pop(round, {}).values())
         self._rate = sum(report.losses.images for report in self._complete) / seconds
-        self.stop_if_asked()
 
     def warned(self, message: str) -> None:
         self._print(message, kind="warning")

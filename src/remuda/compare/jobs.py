@@ -7,6 +7,7 @@ training after saving the last complete round.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -26,6 +27,7 @@ from remuda.config.records import Record, read_record
 from remuda.errors import RemudaError, StoreError
 from remuda.files import digest, write_json
 from remuda.parallel.launch import usable_cores
+from remuda.parallel.signals import stop_if_asked, stop_is_under_way, stop_on
 from remuda.runs.records import ScoreSummary
 
 if TYPE_CHECKING:
@@ -97,7 +99,6 @@ def main() -> NoReturn:
     os.dup2(2, 1)  # what anyone prints goes to the log
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
 
     def tell(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
@@ -105,18 +106,22 @@ def main() -> NoReturn:
 
     code = 0
     try:
-        threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
-        while (job := jobs.get()) is not None:
-            tell(_answer_to(job, tell))
+        with stop_on([signal.SIGTERM], lambda _: _StoppedError):
+            threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+            while (job := _next(jobs)) is not None:
+                tell(_answer_to(job, tell))
     except (_StoppedError, BrokenPipeError):
         code = 128 + signal.SIGTERM
     sys.stderr.flush()
     os._exit(code)  # the listening thread may hold the standard input
 
 
-def _stop(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the saving must not be cut
-    raise _StoppedError
+def _next(jobs: queue.Queue[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """The next job, or None when there are no more."""
+    while True:
+        stop_if_asked()
+        with contextlib.suppress(queue.Empty):
+            return jobs.get(timeout=1.0)
 
 
 def _listen(jobs: queue.Queue[dict[str, Any] | None]) -> None:
@@ -230,11 +235,13 @@ def _train_by_command(
         said = -1
         while command.poll() is None:
             time.sleep(0.5)
+            stop_if_asked()
             status = RunFolder(path).status()
             if status is not None and status.completed != said:
                 said = status.completed
                 tell({"round": said})
     except BaseException:
+        stop_is_under_way()
         command.terminate()
         command.wait(PATIENCE_SECONDS)
         raise

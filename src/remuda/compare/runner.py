@@ -18,6 +18,7 @@ from typing import IO
 from remuda.compare.jobs import PATIENCE_SECONDS, Job
 from remuda.compare.machine import FREE, IdleCores
 from remuda.parallel.launch import usable_cores
+from remuda.parallel.signals import stop_if_asked, stop_is_under_way
 
 PROGRAM = (sys.executable, "-m", "remuda.compare.jobs")
 ATTEMPTS = 3  # at a job whose process dies under it
@@ -167,7 +168,9 @@ class Runner:
                     looked = time.monotonic()
                     self._grow()
                 self._changed(self.progress)
+                stop_if_asked()
         except BaseException:
+            stop_is_under_way()
             for worker in self._workers:
                 worker.stop()
             raise

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from remuda.parallel.messages import GetStatus
 from remuda.parallel.transports.base import MasterComm
 
+STOP_SECONDS = 5.0
 MOST_QUESTIONS = 100  # unanswered; a pipe holds more than twice as many
 
 
@@ -43,4 +44,4 @@ class Heartbeat(threading.Thread):
     def stop(self) -> None:
         self._stopped.set()
         if self.is_alive():
-            self.join(timeout=5.0)
+            self.join(STOP_SECONDS)

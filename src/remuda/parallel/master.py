@@ -44,6 +44,7 @@ from remuda.parallel.master_state import MasterState
 from remuda.parallel.messages import Saved, Status
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Plan, Timeouts, describe_hosts
+from remuda.parallel.signals import stop_if_asked, stop_is_under_way
 from remuda.parallel.term import Term
 from remuda.parallel.transports.base import MasterComm
 from remuda.runs.alarms import find_alarms
@@ -74,7 +75,7 @@ class Master:
         self._outcome = Outcome(run, folder, self._parcels)
         self._comm = comm
         self._observer = observer
-        self._heartbeat = Heartbeat(comm, timeouts.interval, folder.touch_status)
+        self._heartbeat = Heartbeat(comm, timeouts.interval, folder.show_life)
         plan = Plan(
             config.cells, config.rounds, config.run.checkpoint_every, config.threads, run.costs
         )
@@ -93,11 +94,13 @@ class Master:
             try:
                 self._train()
             except BaseException as error:
+                stop_is_under_way()
                 if self._term is not None:
                     self._rescue(error, self._term)
                 raise
             return self._outcome.finish(self._state.completed)
         finally:
+            stop_is_under_way()
             try:
                 self._heartbeat.stop()
             finally:
@@ -115,6 +118,7 @@ class Master:
                 self._carry_out(self._state.tick(now, self._comm.gone()))
 
     def _listen(self, timeout: float = 0.1) -> None:
+        stop_if_asked()
         for worker, message in self._comm.receive(timeout):
             if isinstance(message, Status):
                 self._heartbeat.answered(worker)

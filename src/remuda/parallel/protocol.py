@@ -75,6 +75,14 @@ class Timeouts:
     still: float = 30.0  # without progress, at least: delayed (see `pace.py`)
     stuck: float | None = None  # without progress: as `dead`; None: it is waited for
 
+    @property
+    def fence(self) -> float:
+        """How long a worker listens in vain before it takes itself for written off.
+
+        Sooner than the master declares it dead, so that a cell never has two workers.
+        """
+        return 0.8 * self.dead
+
 
 def liveness_of(silence: float, timeouts: Timeouts, *, gone: bool = False) -> Liveness:
     """The liveness of a worker after this many seconds of silence; `gone`: its process ended."""
@@ -119,11 +127,8 @@ class WorkerStatus:
 
 
 def must_fence(silence: float, timeouts: Timeouts) -> bool:
-    """Whether a worker that has heard nothing for this long must assume that it was written off.
-
-    Sooner than the master declares it dead, so that a cell never has two workers.
-    """
-    return silence > 0.8 * timeouts.dead
+    """Whether a worker that has heard nothing for this long must assume that it was written off."""
+    return silence > timeouts.fence
 
 
 def may_restart(code: int, losses: int, restarts: int) -> bool:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
@@ -24,19 +24,29 @@ from remuda.parallel.signals import ignore_signals
 from remuda.parallel.starting import configure, prepare_shared, work
 from remuda.parallel.transports.base import MasterComm, MasterGoneError
 from remuda.parallel.transports.mpi import MpiMaster, MpiWorker
-from remuda.parallel.transports.mpi_thread import MpiError, Session, leave_as_lost
+from remuda.parallel.transports.mpi_thread import (
+    LostAtStartError,
+    MpiError,
+    Session,
+    leave_as_lost,
+)
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 
-# The master may have data to fetch first; a lost one is noticed sooner.
-CONFIGURE_SECONDS = 3600.0
+SILENCE_SECONDS = 180.0  # of a master that prepares a run: it says every second that it lives
+FILLING_SECONDS = 120.0  # for another process of this host to share the data
 
 
 def join_job(launcher: Launcher) -> Session:
     """Become a rank. Returns only on the master's: the others serve it, and end with the job."""
     if launcher.task > 0:
         ignore_signals()
-    session = Session()
+    try:
+        session = Session()
+    except LostAtStartError:
+        if launcher.task > 0:
+            leave_as_lost()
+        raise
     if launcher.tasks > session.size:
         raise MpiError(
             f"{launcher.name} started {launcher.tasks} tasks, but MPI sees {session.size}: each "
@@ -48,7 +58,16 @@ def join_job(launcher: Launcher) -> Session:
     if session.size < 2:
         raise MpiError("1 rank: a master and at least one worker are needed; allowed: -n 2 or more")
     atexit.register(session.end)
+    session.prepare()
     return session
+
+
+class _JobMaster(MpiMaster):
+    """The master's end in a job that may carry more runs after this one."""
+
+    def close(self) -> None:
+        super().close()
+        self._session.prepare()
 
 
 def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
@@ -57,7 +76,7 @@ def start_ranks(session: Session, run: Run, folder: RunFolder, timeouts: Timeout
     shared = host_dataset(run.config, name, run.dataset.items.nbytes, run.dataset)
     atexit.register(leave_shared_folder, shared)
     run.dataset = open_shared_dataset(shared)  # the master's own copy can go
-    comm = MpiMaster(session)
+    comm = _JobMaster(session)
     message = configure(run, folder, name, timeouts)
     for worker in comm.workers():
         comm.send(worker, message)
@@ -77,13 +96,29 @@ def host_dataset(config: Config, name: str, size: int, dataset: Dataset | None =
     folder = join_shared_folder(name, size)
     try:
         with (folder / "filling").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait_for(lock, folder)
             if not (folder / "dataset.json").exists():
                 share_dataset(dataset if dataset is not None else load_dataset(config.data), folder)
     except OSError as error:
         leave_shared_folder(folder)
         raise StoreError(f"{folder}: no room for {size:,} bytes of data: {error}") from None
     return folder
+
+
+def _wait_for(lock: IO[str], folder: Path) -> None:
+    """Until no other process of this host is at the data."""
+    deadline = time.monotonic() + FILLING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{folder}: another process has not finished sharing the data there within "
+                    f"{FILLING_SECONDS:.0f} seconds; end it, and remove the folder"
+                ) from None
+            time.sleep(0.05)
 
 
 def _live(session: Session) -> NoReturn:
@@ -106,13 +141,15 @@ def _live(session: Session) -> NoReturn:
 
 
 def _wait_for_configuration(comm: MpiWorker) -> Configure | None:
-    deadline = time.monotonic() + CONFIGURE_SECONDS
-    while time.monotonic() < deadline:
+    heard = time.monotonic()
+    while time.monotonic() - heard < SILENCE_SECONDS:
         message = comm.receive(timeout=1.0)
         if isinstance(message, Stop):
             return None
         if isinstance(message, Configure):
             return message
+        if message is not None:
+            heard = time.monotonic()
     raise MasterGoneError
 
 

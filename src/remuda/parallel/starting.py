@@ -14,7 +14,7 @@ from remuda.errors import DataError, StoreError
 from remuda.parallel.allocation import keep_memory
 from remuda.parallel.messages import Configure
 from remuda.parallel.protocol import Timeouts
-from remuda.parallel.shared_memory import make_shared_folder, remove_shared_folder
+from remuda.parallel.shared_memory import make_shared_folder, remove_shared_folder, sweep
 from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.local import LocalMaster
 from remuda.parallel.transports.process import ProcessMaster
@@ -62,6 +62,7 @@ def prepare_shared(config: Config, data: Path, configured: Configure) -> Run:
 
 def start_local(run: Run, folder: RunFolder, timeouts: Timeouts) -> MasterComm:
     """One worker, a thread of this process, on the run as the master has prepared it."""
+    sweep()
     configured = configure(run, folder, "", timeouts)
     return LocalMaster(lambda comm: work(comm, configured, lambda _config: run))
 

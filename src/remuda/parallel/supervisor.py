@@ -24,14 +24,23 @@ from pathlib import Path
 
 from remuda.errors import STOPPED, ConfigError, RemudaError
 from remuda.parallel.protocol import may_restart
-from remuda.parallel.shared_memory import clear_stale_segments
+from remuda.parallel.rank_watch import RankWatch, session_of
+from remuda.parallel.shared_memory import (
+    clear_stale_segments,
+    lock_of,
+    make_temporary_folder,
+    remove_shared_folder,
+)
+from remuda.parallel.transports.mpi_thread import START_SECONDS
 from remuda.runs.store import RunFolder
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 120.0  # for a job that was told to stop, or whose master is done
-_START_SECONDS = 3600.0  # until the master's first sign of life: it may have data to fetch
-_SILENCE_SECONDS = 180.0  # between two signs of life; its heartbeat gives one every second
-_LONGEST_BACKOFF = 30.0
+_SILENCE_SECONDS = 180.0  # between two signs of life; the master gives one every second
+_LOOK_SECONDS = 0.2  # between two looks at the processes of a job that starts
+_BACKOFF_SECONDS = 30.0  # at most, between two jobs
+_VERSION_SECONDS = 60.0
+_KILL_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -70,7 +79,11 @@ def _flags(command: str) -> list[str]:
     """Flags for Open MPI, which let a job survive a lost rank; other launchers get none."""
     try:
         found = subprocess.run(
-            [command, "--version"], capture_output=True, text=True, timeout=60, check=False
+            [command, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"--engine=mpi: {command} does not answer: {error}") from None
@@ -110,6 +123,7 @@ class Supervisor:
             "OMPI_MCA_osc": "^ucx",  # which only warns where there is no such network
         }
         self._received: list[int] = []
+        self._complaint: str | None = None  # why we ended the job, if we did
 
     def run(self) -> int:
         """The exit code of the run: 0 when its result is there."""
@@ -127,13 +141,13 @@ class Supervisor:
                     if code in (2, 3):  # the user's mistake, which the master has reported
                         return code
                     raise LostJobError(
-                        f"the MPI job was lost {losses + 1} times (mpiexec: {code}); "
+                        f"the MPI job was lost {losses + 1} times ({self._why(code)}); "
                         f"the rounds saved so far are intact in {self._folder}"
                     )
                 losses += 1
-                pause = min(2.0 ** (losses - 1), _LONGEST_BACKOFF)
+                pause = min(2.0 ** (losses - 1), _BACKOFF_SECONDS)
                 self._say(
-                    f"the MPI job was lost (mpiexec: {code}); starting it again from the last "
+                    f"the MPI job was lost ({self._why(code)}); starting it again from the last "
                     f"saved round, {losses} of {self._restarts}"
                 )
                 self._pause(pause)
@@ -144,28 +158,41 @@ class Supervisor:
         number = self._received[0]
         return STOPPED if number == signal.SIGUSR1 else 128 + number
 
+    def _why(self, code: int) -> str:
+        return self._complaint or f"mpiexec: {code}"
+
     def _job(self) -> int:
         """One job, to its end; its exit code."""
         # A run folder that is there was made by us, or by the user who resumes it.
         known = (self._folder / "config.yaml").is_file()
         command = self._commands.resume if known else self._commands.train
+        temporary = make_temporary_folder()
+        run = RunFolder(self._folder)
+        run.await_life()
         process = subprocess.Popen(
             [*self._mpiexec, *command],
-            env=self._environ,
+            # Where Open MPI's launcher on this host keeps its files, so that they can be swept.
+            env={**self._environ, "PRTE_MCA_prte_local_tmpdir_base": str(temporary)},
             stdin=subprocess.DEVNULL,
             # Ctrl-C is ours to answer; and if we are killed, the job must not live on.
             start_new_session=True,
             preexec_fn=_die_with_parent,
+            pass_fds=[lock_of(temporary)],  # the files are in use as long as it lives
         )
         try:
-            return self._watch(process)
+            self._complaint = self._watch(process)
+            return 1 if self._complaint else process.returncode
         finally:
             _kill(process)
+            run.clear_life()
+            remove_shared_folder(temporary)
             clear_stale_segments()
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> int:
-        folder, start = RunFolder(self._folder), time.monotonic()
-        sign, seen, alive = folder.sign_of_life(), start, False
+    def _watch(self, process: subprocess.Popen[bytes]) -> str | None:
+        """Until the job has ended, or has to be: then why."""
+        folder, start, ranks = RunFolder(self._folder), time.monotonic(), RankWatch(process.pid)
+        sign, training, looked = folder.sign_of_life(), folder.sign_of_training(), start
+        seen, alive, stands = start, False, False
         stopping: float | None = None  # when it was told to stop
         finished: float | None = None  # when its result was there
         while process.poll() is None:
@@ -179,14 +206,18 @@ class Supervisor:
                 stopping = now
             if self._is_finished() and finished is None:
                 finished = now
+            stands = stands or finished is not None or folder.sign_of_training() != training
             for since in (stopping, finished):
                 if since is not None and now - since > _GRACE_SECONDS:
-                    return 1
-            if now - seen > (_SILENCE_SECONDS if alive else _START_SECONDS):
-                self._say(f"the MPI job has shown no life for {now - seen:.0f} seconds")
-                return 1
+                    return f"it did not end within {_GRACE_SECONDS:.0f} seconds"
+            if now - seen > (_SILENCE_SECONDS if alive else START_SECONDS):
+                return f"no sign of life for {now - seen:.0f} seconds"
+            if not stands and now - looked > _LOOK_SECONDS:
+                looked = now
+                if complaint := ranks.complaint():
+                    return complaint
             time.sleep(_POLL_SECONDS)
-        return process.returncode
+        return None
 
     def _is_finished(self) -> bool:
         return (self._folder / "result.json").is_file()
@@ -223,22 +254,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
-    deadline = time.monotonic() + 10.0
-    while (left := _session(process.pid)) and time.monotonic() < deadline:
+            process.wait(timeout=_KILL_SECONDS)
+    deadline = time.monotonic() + _KILL_SECONDS
+    while (left := session_of(process.pid)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
         process.poll()
-
-
-def _session(leader: int) -> list[int]:
-    """The living processes of a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(session) == leader and state != "Z":
-                found.append(int(stat.parent.name))
-    return found

@@ -12,6 +12,7 @@ from remuda.errors import RemudaError
 from remuda.parallel.engines import Engine
 from remuda.parallel.master import Master
 from remuda.parallel.observer import Observer
+from remuda.parallel.signals import interrupts_stop
 from remuda.runs.extractors import attachments as extractor_file
 from remuda.runs.extractors import find_extractor
 from remuda.runs.initial import initial_parcels
@@ -38,7 +39,7 @@ def train(
     """Train a configuration in a new run folder; `attachments` are written there first."""
     _check_not_a_worker()
     observer = observer or Observer()
-    with threads(config.threads):
+    with interrupts_stop(), threads(config.threads):
         run = Run.prepare(config, dataset, say=observer.prepared)
         check_reference(run)
         engine.check(run.config)
@@ -64,7 +65,7 @@ def resume(
     observer = observer or Observer()
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
-    with threads(config.threads), folder.lock():
+    with interrupts_stop(), threads(config.threads), folder.lock():
         if folder.result() is not None:
             return None
         folder.check_checkpoints()

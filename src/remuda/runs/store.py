@@ -10,10 +10,12 @@ checkpoints/round-000004/          one file per cell; complete once its manifest
 ensemble/                          the result
 result.json                        the final scores; its presence says the run is finished
 status.json                        the workers, while the run trains
+.alive                             of a supervisor, touched by the master to show that it lives
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -42,6 +44,7 @@ from remuda.runs.records import Environment, RunResult, RunStatus
 
 STATUS = "status.json"
 ENSEMBLE = "ensemble"
+ALIVE = ".alive"
 
 
 class RunFolder:
@@ -234,22 +237,33 @@ class RunFolder:
         # On one line: indenting makes json ten times slower, and this is written all the time.
         write_json(self.path / STATUS, status, durable=False, indent=None, root=self.path)
 
-    def touch_status(self) -> None:
+    def await_life(self) -> None:
+        """Make what the master touches; without a supervisor there is no such file."""
+        with suppress(OSError):
+            os.close(disk.open_to_append(self.path / ALIVE))
+
+    def show_life(self) -> None:
         """A sign of life from the master, for its supervisor."""
         with suppress(OSError):
-            disk.touch(self.path / STATUS)
+            disk.touch(self.path / ALIVE)
 
     def sign_of_life(self) -> int | None:
         """Changes as long as the master lives; needs no clock of another host."""
-        try:
-            return (self.path / STATUS).stat().st_mtime_ns
-        except OSError:
-            return None
+        return _changed(self.path / ALIVE)
+
+    def clear_life(self) -> None:
+        with suppress(OSError):
+            disk.remove(self.path / ALIVE)
+
+    def sign_of_training(self) -> int | None:
+        """Changes while the master trains, when all workers are there."""
+        return _changed(self.path / STATUS)
 
     def clear_status(self) -> None:
         """Nobody trains here now; where it cannot be removed, the lock says so all the same."""
         with suppress(OSError):
             disk.remove(self.path / STATUS)
+        self.clear_life()
 
     def result(self) -> RunResult | None:
         """The final scores, or None while the run is not finished."""
@@ -257,9 +271,16 @@ class RunFolder:
         return read_record(path, RunResult, "result of a run") if path.is_file() else None
 
 
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
     """Whether a folder holds at most what a run writes first, left by a start that was killed."""
-    first = {LOCK, "env.json", *attachments}
+    first = {LOCK, ALIVE, "env.json", *attachments}
     names = [entry.name for entry in path.iterdir()]
     return all(name in first or name.endswith(".part") for name in names)
 

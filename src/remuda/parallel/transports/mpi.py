@@ -22,6 +22,7 @@ from remuda.parallel.messages import (
     Stop,
     decode,
 )
+from remuda.parallel.signals import stop_if_asked
 from remuda.parallel.transports.base import (
     MasterComm,
     MasterGoneError,
@@ -112,6 +113,7 @@ class MpiMaster(MasterComm):
         found: dict[int, Parcel] = {}
         deadline = time.monotonic() + RESULTS_SECONDS
         while missing:
+            stop_if_asked()
             self._check_thread()
             for worker in missing.values():
                 if worker in self._thread.failed or time.monotonic() > deadline:

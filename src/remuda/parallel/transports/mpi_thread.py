@@ -22,14 +22,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn
 
 from remuda.errors import RemudaError
-from remuda.parallel.messages import LARGEST, Stop
+from remuda.parallel.messages import LARGEST, GetStatus, Stop
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 LARGEST_PARCEL = 2**31 - 1
+START_SECONDS = 300  # for a rank to find all others; remote ones may be lost unseen
 _DRAIN_SECONDS = 5.0
 _FINALIZE_SECONDS = 10
+_LIFE_SECONDS = 1.0  # between two signs of life of a master that prepares a run
 _FAILURES_EVERY = 0.02
 # Between two looks: short while something moves, longer the longer nothing does.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
@@ -39,6 +41,10 @@ class MpiError(RemudaError):
     """An MPI job that cannot carry a run: says what is missing or wrong."""
 
     exit_code = 4
+
+
+class LostAtStartError(MpiError):
+    """A rank was lost while the others were still finding each other."""
 
 
 class Plane(StrEnum):
@@ -66,6 +72,13 @@ class Session:
     """This process's place in the MPI job."""
 
     def __init__(self) -> None:
+        # A rank that is lost while MPI starts leaves the others inside it for good.
+        with _ended_after(START_SECONDS):
+            self._join()
+        self._thread: MpiThread | None = None
+        self._preparation: _Preparation | None = None
+
+    def _join(self) -> None:
         try:
             import mpi4py
 
@@ -88,13 +101,27 @@ class Session:
             }
             local = world.Split(MPI.UNDEFINED if self.rank == 0 else 0, self.rank)
         except MPI.Exception as error:
-            raise MpiError(f"a rank was lost while the job started: {error}") from None
+            raise LostAtStartError(f"a rank was lost while the job started: {error}") from None
         if self.rank > 0:
             self.comms[Plane.LOCAL] = local
-        self._thread: MpiThread | None = None
+
+    def prepare(self, show_life: Callable[[], None] = lambda: None) -> None:
+        """On the master's rank: until a run starts, show the others that it lives.
+
+        `show_life` is called as often, for those who are no ranks.
+        """
+        self._end_preparation()
+        self._preparation = _Preparation(self, show_life)
+        self._preparation.start()
+
+    def _end_preparation(self) -> None:
+        if self._preparation is not None:
+            self._preparation.stop()
+            self._preparation = None
 
     def start_thread(self, deliver: Deliver) -> MpiThread:
         """The thread that talks for this rank, started; there is only one at a time."""
+        self._end_preparation()
         assert self._thread is None or not self._thread.is_alive()
         self._thread = MpiThread(self, deliver)
         self._thread.start()
@@ -104,6 +131,7 @@ class Session:
         """Leave the job, telling waiting workers to leave too; bounded, whatever state it is in."""
         if self.mpi.Is_finalized():
             return
+        self._end_preparation()
         if self.rank == 0:
             thread = (
                 self._thread
@@ -114,12 +142,50 @@ class Session:
                 thread.send(Plane.WORLD, rank, Stop().encode())
         if self._thread is not None:
             self._thread.stop()
-        # What there is to save is saved: a job that cannot end in order just ends. Only the system
-        # can see to that, for a Finalize that hangs lets no other thread run.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_FINALIZE_SECONDS)
-        self.mpi.Finalize()
+        # What there is to save is saved: a job that cannot end in order just ends.
+        with _ended_after(_FINALIZE_SECONDS):
+            self.mpi.Finalize()
+
+
+class _Preparation(threading.Thread):
+    """Shows, while the master prepares a run, that it lives: it may have data to fetch first."""
+
+    def __init__(self, session: Session, show_life: Callable[[], None]) -> None:
+        super().__init__(name="preparation", daemon=True)
+        self._ranks = range(1, session.size)
+        self._talker = MpiThread(session, _ignore)
+        self._show_life = show_life
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        self._talker.start()
+        question = GetStatus(number=0).encode()
+        while True:
+            self._show_life()
+            for rank in self._ranks:
+                self._talker.send(Plane.WORLD, rank, question)
+            if self._stopped.wait(_LIFE_SECONDS):
+                return
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+        self._talker.stop()
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: int) -> Iterator[None]:
+    """End this process if what is inside takes longer.
+
+    Only the system can see to that: MPI holds Python's lock, so no other thread runs.
+    """
+    previous = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def leave_as_lost() -> NoReturn:
