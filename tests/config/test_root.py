@@ -105,6 +105,18 @@ def test_every_method_can_train_on_a_gpu(method: str) -> None:
     assert validate({"method": method, "devices": devices}).devices.generator == "cuda:0"
 
 
+# ---------------------------------------------------------------------------------- bits
+
+
+def test_exactness_is_about_runs_that_can_be_repeated() -> None:
+    asynchronous = {"exchange": {"mode": "async"}}
+    assert validate({}).exactness == "warn"
+    assert validate({"exact": "require", "threads": 4}).exactness == "require"
+    assert validate(asynchronous).exactness == "ignore"
+    with pytest.raises(ConfigError, match=r"exact=require: with exchange\.mode=async no two"):
+        validate({**asynchronous, "exact": "require"})
+
+
 # ---------------------------------------------------------------------------------- rounds
 
 

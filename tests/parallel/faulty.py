@@ -20,10 +20,12 @@ from remuda.parallel.starting import configure, work_in_process
 from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.process import ProcessMaster
 from remuda.runs.prepare import Run
+from remuda.runs.records import Machine
 from remuda.runs.store import RunFolder
 from tests.faults import after, before
 
 ROUND = 2
+ANOTHER = Machine(processor="Another 9000", capability="AVX2", fingerprint="0" * 16)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def faulty_work(
     comm: WorkerComm, configured: Configure, faults: tuple[str, ...], met: Path
 ) -> None:
     for fault in faults:
-        FAULTS[fault](Once(met / fault))
+        {**FAULTS, **HARMLESS}[fault](Once(met / fault))
     work_in_process(comm, configured)
 
 
@@ -135,6 +137,13 @@ def _talks_nonsense(once: Once) -> None:
     setattr(ProcessWorker, "send", send)  # noqa: B010 - not a new method to mypy
 
 
+def _on_another_machine(once: Once) -> None:
+    from remuda.parallel import worker
+
+    if once():
+        setattr(worker, "this_machine", lambda: ANOTHER)  # noqa: B010 - not a name to mypy
+
+
 FAULTS: dict[str, Callable[[Once], None]] = {
     "killed while training": _killed_while_training,
     "killed while publishing": _killed_while_publishing,
@@ -142,3 +151,5 @@ FAULTS: dict[str, Callable[[Once], None]] = {
     "hung": _hung,
     "talks nonsense": _talks_nonsense,
 }
+# What costs no worker.
+HARMLESS = {"on another machine": _on_another_machine}

@@ -61,6 +61,7 @@ def test_each_of_several_entries_counts() -> None:
     [
         ("name=other",),
         ("rounds=99",),
+        ("exact=require",),
         ("run.dir=elsewhere", "run.keep_last=7", "run.checkpoint_every=3"),
         ("devices.generator=cuda",),
         ("data.dir=elsewhere",),

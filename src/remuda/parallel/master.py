@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import platform
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -39,14 +40,16 @@ from remuda.parallel.commands import (
 )
 from remuda.parallel.exchange import LostResultsError
 from remuda.parallel.heartbeat import Heartbeat
+from remuda.parallel.launch import usable_cores
 from remuda.parallel.master_state import MasterState
 from remuda.parallel.messages import Saved, Status
 from remuda.parallel.observer import Observer
-from remuda.parallel.protocol import Plan, Timeouts, describe_hosts
+from remuda.parallel.protocol import HostInfo, Plan, Timeouts, describe_hosts
 from remuda.parallel.term import Term
 from remuda.parallel.transports.base import MasterComm
 from remuda.runs.alarms import find_alarms
 from remuda.runs.checkpoints import SavedCell
+from remuda.runs.machine import this_machine
 from remuda.runs.outcome import Outcome, Result
 from remuda.runs.prepare import Run
 from remuda.runs.retention import checkpoints_to_drop, sheet_due
@@ -75,7 +78,13 @@ class Master:
         self._observer = observer
         self._heartbeat = Heartbeat(comm, timeouts.interval, folder.touch_status)
         plan = Plan(
-            config.cells, config.rounds, config.run.checkpoint_every, config.threads, run.costs
+            config.cells,
+            config.rounds,
+            config.run.checkpoint_every,
+            config.threads,
+            run.costs,
+            HostInfo(platform.node(), usable_cores(), machine=this_machine()),
+            config.exactness,
         )
         self._state = MasterState(plan, timeouts, time.monotonic())
         # What was really carried out, which lags behind what is decided: a rescue goes by it.

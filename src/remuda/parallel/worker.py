@@ -48,6 +48,7 @@ from remuda.parallel.protocol import (
     oldest_allowed,
 )
 from remuda.parallel.transports.base import MasterGoneError, WorkerComm
+from remuda.runs.machine import this_machine
 from remuda.runs.prepare import Run
 from remuda.runs.retention import checkpoint_due
 from remuda.runs.store import RunFolder
@@ -337,4 +338,5 @@ def _hello() -> Hello:
         cores=usable_cores(),
         memory=machine_memory(),
         devices=tuple(devices),
+        machine=this_machine(),
     )
