@@ -37,6 +37,7 @@ def test_an_id_is_sixteen_hexadecimal_digits() -> None:
     [
         ("seed=1",),
         ("threads=2",),
+        ("portable=true",),
         ("grid=3x3",),
         ("method=independent",),
         ("method=gap",),

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from remuda.runs import machine
 from remuda.runs.machine import processor, this_machine
+from remuda.runs.portable import VARIABLES
 from remuda.runs.records import Machine
 from remuda.runs.threads import threads
 from tests.runs.kernels import machines
@@ -28,6 +29,15 @@ OTHERS: tuple[dict[str, str], ...] = (
     {"MKL_CBWR": "COMPATIBLE"},
 )
 WITHOUT_AVX512 = ({"ATEN_CPU_CAPABILITY": "avx2"}, {"ONEDNN_MAX_CPU_ISA": "AVX2"})
+ANYBODYS: tuple[dict[str, str], ...] = (  # what else a user may have exported
+    {},
+    {"DNNL_MAX_CPU_ISA": "SSE41"},
+    {"ONEDNN_CPU_ISA_HINTS": "PREFER_YMM"},
+    {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    {"MKL_DEBUG_CPU_TYPE": "5"},
+    {"MKL_DISABLE_FAST_MM": "1"},
+)
 
 
 def test_computing_in_between_does_not_change_the_fingerprint() -> None:
@@ -54,6 +64,7 @@ class Found:
     on_two_threads: list[Machine]
     others: list[Machine]
     without_avx512: list[Machine]
+    portable: list[Machine]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +74,7 @@ def found() -> Found:
         [{"threads": "2"}, {"threads": "2"}],
         [*OTHERS],
         [*WITHOUT_AVX512],
+        [{**kind, **VARIABLES} for kind in (*ANYBODYS, *OTHERS)],
     ]
     all = iter(machines([kind for part in parts for kind in part]))
     return Found(*([next(all) for _ in part] for part in parts))
@@ -90,6 +102,14 @@ def test_avx2_has_another_fingerprint_than_avx512_in_each_library(found: Found) 
         pytest.skip("this processor has no AVX512")
     fingerprints = {one.fingerprint for one in (found.own[0], *found.without_avx512)}
     assert len(fingerprints) == 1 + len(WITHOUT_AVX512)
+
+
+@pytest.mark.slow
+@x86_only
+def test_a_portable_process_computes_the_same_whatever_else_libraries_are_told(
+    found: Found,
+) -> None:
+    assert len({one.fingerprint for one in found.portable}) == 1
 
 
 CPUINFO = """processor\t: 0
