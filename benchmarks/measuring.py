@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from remuda.runs.machine import processor
+
 RESULTS = Path(__file__).parent / "results"
 Clock = Callable[[], float]
 Work = Callable[[], object]
@@ -72,7 +74,7 @@ def interleave(
 def machine() -> dict[str, Any]:
     """Where and with what a figure was measured."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
@@ -80,13 +82,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def publish(name: str, figures: Mapping[str, Any], *, quick: bool = False) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,35 @@ def test_members_networks_are_checked_as_well() -> None:
 def test_every_method_can_train_on_a_gpu(method: str) -> None:
     devices = {"generator": "cuda:0", "discriminator": "cuda:1"}
     assert validate({"method": method, "devices": devices}).devices.generator == "cuda:0"
+
+
+# ---------------------------------------------------------------------------------- bits
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"threads": 4}, "portable=true: threads=4; allowed: threads=1"),
+        ({"devices": {"discriminator": "cuda"}}, "portable=true: devices.discriminator=cuda;"),
+        ({"exchange": {"mode": "async"}}, "portable=true: with exchange.mode=async no two runs"),
+    ],
+)
+def test_a_portable_run_is_refused_what_makes_bits_differ(
+    values: dict[str, Any], says: str
+) -> None:
+    assert not validate(values).portable
+    with pytest.raises(ConfigError, match=re.escape(says)) as info:
+        validate({**values, "portable": True})
+    assert "\n" not in str(info.value)
+
+
+def test_exactness_is_about_runs_that_can_be_repeated() -> None:
+    asynchronous = {"exchange": {"mode": "async"}}
+    assert validate({}).exactness == "warn"
+    assert validate({"exact": "require", "threads": 4}).exactness == "require"
+    assert validate(asynchronous).exactness == "ignore"
+    with pytest.raises(ConfigError, match=r"exact=require: with exchange\.mode=async no two"):
+        validate({**asynchronous, "exact": "require"})
 
 
 # ---------------------------------------------------------------------------------- rounds

@@ -21,10 +21,12 @@ from remuda.parallel.starting import configure, work_in_process
 from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.process import ProcessMaster
 from remuda.runs.prepare import Run
+from remuda.runs.records import Machine
 from remuda.runs.store import RunFolder
 from tests.faults import after, before
 
 ROUND = 2
+ANOTHER = Machine(processor="Another 9000", capability="AVX2", fingerprint="0" * 16)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def faulty_work(
     comm: WorkerComm, configured: Configure, faults: tuple[str, ...], met: Path
 ) -> None:
     for fault in faults:
-        {**FAULTS, **STUCK}[fault](Once(met / fault))
+        {**FAULTS, **STUCK, **HARMLESS}[fault](Once(met / fault))
     work_in_process(comm, configured)
 
 
@@ -154,6 +156,13 @@ def _talks_nonsense(once: Once) -> None:
     setattr(ProcessWorker, "send", send)  # noqa: B010 - not a new method to mypy
 
 
+def _on_another_machine(once: Once) -> None:
+    from remuda.parallel import hosts
+
+    if once():
+        setattr(hosts, "this_machine", lambda: ANOTHER)  # noqa: B010 - not a name to mypy
+
+
 FAULTS: dict[str, Callable[[Once], None]] = {
     "killed while training": _killed_while_training,
     "killed while publishing": _killed_while_publishing,
@@ -163,3 +172,5 @@ FAULTS: dict[str, Callable[[Once], None]] = {
 }
 # Of the worker that answers nothing is to be seen: only with a limit is it noticed for good.
 STUCK = {"stuck": _stuck}
+# What costs no worker.
+HARMLESS = {"on another machine": _on_another_machine}

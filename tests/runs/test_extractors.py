@@ -22,6 +22,7 @@ from remuda.metrics import load_extractor
 from remuda.parallel.observer import Observer
 from remuda.runs.extractors import attachments, find_extractor
 from remuda.runs.identity import EXTRACTOR
+from remuda.runs.portable import VARIABLES
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tree
@@ -73,6 +74,20 @@ def config(source: str = "own.npz", **score: object) -> Config:
 def chosen(dataset: Dataset, source: str = "own.npz", **score: object) -> str:
     found = find_extractor(config(source, **score), dataset)
     return "" if found is None else found.name.split()[0]
+
+
+def test_a_portable_process_keeps_its_own_classifier(
+    cache: Path, untrainable: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained with this machine's kernels, it has other weights."""
+    chosen(labelled())
+    (plain,) = cache.iterdir()
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    chosen(labelled())
+    assert (cache / "portable" / plain.name).is_file()
+    untrainable()
+    assert chosen(labelled()) == "labels"
 
 
 # ---------------------------------------------------------------------------- which one

@@ -37,6 +37,7 @@ def test_an_id_is_sixteen_hexadecimal_digits() -> None:
     [
         ("seed=1",),
         ("threads=2",),
+        ("portable=true",),
         ("grid=3x3",),
         ("method=independent",),
         ("method=gap",),
@@ -61,6 +62,7 @@ def test_each_of_several_entries_counts() -> None:
     [
         ("name=other",),
         ("rounds=99",),
+        ("exact=require",),
         ("run.dir=elsewhere", "run.keep_last=7", "run.checkpoint_every=3"),
         ("devices.generator=cuda",),
         ("data.dir=elsewhere",),

@@ -366,6 +366,56 @@ def test_a_run_whose_checkpoints_are_gone_does_not_start_over_in_silence(
     assert last_weights(afresh) == last_weights(undisturbed)
 
 
+def begun_elsewhere(run: Path, machine: dict[str, str] | None) -> None:
+    """As if a run had been begun on this machine; None for one of an earlier version."""
+    env = json.loads((run / "env.json").read_text())
+    env["machine"] = machine
+    (run / "env.json").write_text(json.dumps(env))
+
+
+XEON = {"processor": "Another Xeon", "capability": "AVX512", "fingerprint": "f" * 16}
+
+
+def test_a_run_that_was_begun_on_another_machine_says_so_and_names_both(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
+    own = json.loads((run / "env.json").read_text())["machine"]
+    begun_elsewhere(run, XEON)
+    said = resume(tmp_path, run)
+    (line,) = (line for line in said.splitlines() if "computes other bits" in line)
+    assert f"Another Xeon, AVX512, fingerprint {'f' * 16} then" in line
+    assert f"{own['processor']}, {own['capability']}, fingerprint {own['fingerprint']} now" in line
+    starts = [event for event in RunFolder(run).events() if event["event"] == "started"]
+    assert own in [host["machine"] for host in starts[-1]["hosts"].values()]
+
+
+def test_where_exactness_is_required_it_is_refused_on_another_machine(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    """Like the rounds, exactness may be asked for, and waived, after the start."""
+    run = copied(unfinished, tmp_path)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("exact: warn", "exact: require"))
+    begun_elsewhere(run, XEON)
+    before = tree(run)
+    code, _, errors = remuda(tmp_path, "resume", str(run))
+    assert code == 2
+    assert errors.startswith("remuda: exact=require: this machine computes other bits than")
+    assert len(errors.splitlines()) == 1
+    assert tree(run) == before
+    config.write_text(config.read_text().replace("exact: require", "exact: ignore"))
+    assert "other bits" not in resume(tmp_path, run)
+
+
+def test_nothing_is_said_of_the_machine_of_a_run_that_did_not_record_it(
+    tmp_path: Path, unfinished: Path
+) -> None:
+    run = copied(unfinished, tmp_path)
+    begun_elsewhere(run, None)
+    assert "other bits" not in resume(tmp_path, run)
+
+
 def test_more_rounds_may_be_asked_for_before_the_run_is_finished(
     tmp_path: Path, data: Path, unfinished: Path
 ) -> None:

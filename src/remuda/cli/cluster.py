@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
@@ -69,9 +70,13 @@ def slurm(
     print(job_script(chosen.name, given, run, request, command), end="")
 
 
-def join_job(engine: str) -> Session | None:
-    """The MPI job whose master this process is, or None outside a job. Workers never return."""
+def join_job(engine: str, read: Callable[[], Config]) -> Session | None:
+    """The MPI job whose master this process is, or None outside a job. Workers never return.
+
+    `read` reads the configuration: torch must not be loaded before it is known how.
+    """
     from remuda.parallel.launch import find_launcher
+    from remuda.runs.portable import ensure_portable
 
     launcher = find_launcher(os.environ)
     alone = launcher is not None and launcher.tasks == 1
@@ -84,6 +89,8 @@ def join_job(engine: str) -> Session | None:
                 f"--engine={engine}: {launcher.name} started {launcher.tasks} tasks, and each "
                 "would train a run of its own; allowed: auto, mpi, or one task"
             )
+        with suppress(RemudaError):  # the master says what is wrong, or a worker that is to train
+            ensure_portable(read())
         from remuda.parallel import ranks
 
         return ranks.join_job(launcher)

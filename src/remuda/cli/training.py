@@ -24,6 +24,7 @@ from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
     from remuda.cli.view import View
+    from remuda.config import Config
     from remuda.runs.outcome import Result
 
 app = typer.Typer()
@@ -77,6 +78,14 @@ Stuck = Annotated[
 Plain = Annotated[
     bool, typer.Option("--plain", help="Print one line per round instead of a live table.")
 ]
+Portable = Annotated[
+    bool,
+    typer.Option(
+        "--portable",
+        help="The same weights on all x86-64 machines, at 1.3 to 2 times the CPU time; short for "
+        "portable=true.",
+    ),
+]
 
 
 @app.command()
@@ -89,6 +98,7 @@ def train(
     restarts: Restarts = 3,
     stuck: Stuck = None,
     plain: Plain = False,
+    portable: Portable = False,
 ) -> None:
     """Train a population of GANs.
 
@@ -98,10 +108,14 @@ def train(
     with exit code 75, which tells a batch system to start the run again.
     """
     from remuda.parallel.engines import choose_engine
+    from remuda.runs.portable import ensure_portable
 
     count = check_engine(engine, workers)
-    session = cluster.join_job(engine)
+    if portable:
+        arguments = [*(arguments or []), "portable=true"]
+    session = cluster.join_job(engine, lambda: load_arguments(arguments, data_dir))
     config = load_arguments(arguments, data_dir)
+    ensure_portable(config)
     cluster.show_life(session, config.run.dir)
     if engine == "mpi" and session is None:
         from remuda.runs.store import make_run_folder, new_path
@@ -146,9 +160,18 @@ def resume(
     """
     from remuda.config import load_config
     from remuda.parallel.engines import choose_engine
+    from remuda.runs.portable import ensure_portable
+
+    def read() -> Config:
+        return load_config(str(run / "config.yaml"))
 
     count = check_engine(engine, workers)
-    session = cluster.join_job(engine)
+    session = cluster.join_job(engine, read)
+    config = None
+    with suppress(RemudaError):  # whoever opens the run says what is wrong
+        config = read()
+    if config is not None:
+        ensure_portable(config)
     cluster.show_life(session, run)
     if engine == "mpi" and session is None:
         from remuda.runs.store import RunFolder
@@ -167,8 +190,8 @@ def resume(
                 stuck=stuck,
             )
     carrier = choose_engine(engine, count, session, stuck)
-    with suppress(RemudaError):  # whoever opens the run says what is wrong
-        carrier.start_early(load_config(str(run / "config.yaml")), _IMPORTED)
+    if config is not None:
+        carrier.start_early(config, _IMPORTED)
     with _showing_progress(plain or session is not None) as view:
         from remuda.parallel import training
 

@@ -147,8 +147,9 @@ def carry_out(job: dict[str, Any], tell: Tell) -> None:
     path = Path(job["path"])
     if job["config"] is not None:
         config = validate(job["config"])
-        if job["engine"] == "mpi":
-            _train_by_command(config, path, job["workers"], job["data"], tell)
+        # Portable, because this process may have loaded torch already, for another run.
+        if job["engine"] == "mpi" or config.portable:
+            _train_by_command(config, path, job["engine"], job["workers"], job["data"], tell)
         else:
             _train(config, path, job["engine"], job["workers"], job["data"], tell)
     if job["metrics"]:
@@ -209,9 +210,9 @@ def _wait_until_free(folder: RunFolder) -> None:
 
 
 def _train_by_command(
-    config: Config, path: Path, workers: int | None, data: str | None, tell: Tell
+    config: Config, path: Path, engine: str, workers: int | None, data: str | None, tell: Tell
 ) -> None:
-    """On MPI, by the command that starts such a job and survives the loss of it."""
+    """By the command, which survives the loss of an MPI job, and loads torch for this run alone."""
     from remuda.config import render
     from remuda.files import write_atomically
     from remuda.runs.prepare import load_checked
@@ -229,7 +230,7 @@ def _train_by_command(
         words += ["resume", str(path)]
     else:
         return
-    words += ["--engine", "mpi", "--plain", "--workers", str(workers or "auto")]
+    words += ["--engine", engine, "--plain", "--workers", str(workers or "auto")]
     command = subprocess.Popen(words, stdout=2, stdin=subprocess.DEVNULL)
     try:
         said = -1
@@ -246,7 +247,7 @@ def _train_by_command(
         command.wait(PATIENCE_SECONDS)
         raise
     if command.returncode:
-        raise StoreError(f"{path}: the MPI job ended with exit code {command.returncode}")
+        raise StoreError(f"{path}: `remuda` ended with exit code {command.returncode}")
 
 
 def _measure(path: Path, metrics: list[str], target: Path, data_dir: str | None) -> None:

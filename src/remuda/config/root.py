@@ -8,6 +8,7 @@ where it is declared. What one part requires of the others it checks itself; `Co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -21,6 +22,8 @@ from remuda.config.run import DeviceSettings, ExchangeSettings, RunSettings
 from remuda.config.score import ScoreSettings
 from remuda.config.training import TrainingSettings
 
+Exactness = Literal["warn", "require", "ignore"]
+
 
 class Config(Settings):
     """Everything that decides a run."""
@@ -30,6 +33,16 @@ class Config(Settings):
     rounds: int = Field(10, ge=1, description="rounds every cell trains")
     threads: int = Field(
         1, ge=1, le=256, description="threads per cell; equal runs need equal numbers of threads"
+    )
+    portable: bool = Field(
+        False,
+        description="the same bits on all x86-64 machines with AVX2, at 1.3 to 2 times the CPU "
+        "time; needs threads=1 and no GPU",
+    )
+    exact: Exactness = Field(
+        "warn",
+        description="where workers, or a resumed run's machine, compute other bits: warn, or "
+        "refuse (require)",
     )
     data: DataSettings = Field(default_factory=DataSettings)
     network: NetworkSettings = Field(default_factory=MlpSettings)
@@ -68,7 +81,21 @@ class Config(Settings):
             self.training.check_network(network)
             self.data.check_network(network)
         self.data.check_cells(self.cells)
+        self._check_bits()
         return self
+
+    def _check_bits(self) -> None:
+        """Equal bits are promised only where they can be had."""
+        wanted = "portable=true" if self.portable else f"exact={self.exact}"
+        if (self.portable or self.exact == "require") and self.exchange.mode == "async":
+            raise ValueError(
+                f"{wanted}: with exchange.mode=async no two runs are alike; allowed: sync"
+            )
+        if self.portable and self.threads > 1:
+            raise ValueError(f"portable=true: threads={self.threads}; allowed: threads=1")
+        for name, device in self.devices:
+            if self.portable and device != "cpu":
+                raise ValueError(f"portable=true: devices.{name}={device}; allowed: cpu")
 
     @property
     def cells(self) -> int:
@@ -79,6 +106,11 @@ class Config(Settings):
     def networks(self) -> tuple[NetworkSettings, ...]:
         """The networks of each entry of `members`; without members, those of all cells."""
         return tuple(self.network_of(cell) for cell in range(max(1, len(self.members))))
+
+    @property
+    def exactness(self) -> Exactness:
+        """What follows if machines compute other bits; asynchronous runs never repeat anyway."""
+        return self.exact if self.exchange.mode == "sync" else "ignore"
 
     def network_of(self, cell: int) -> NetworkSettings:
         """The networks of a cell."""

@@ -40,6 +40,7 @@ from remuda.parallel.commands import (
 )
 from remuda.parallel.exchange import LostResultsError
 from remuda.parallel.heartbeat import Heartbeat
+from remuda.parallel.hosts import this_host
 from remuda.parallel.master_state import MasterState
 from remuda.parallel.messages import Saved, Status
 from remuda.parallel.observer import Observer
@@ -77,7 +78,13 @@ class Master:
         self._observer = observer
         self._heartbeat = Heartbeat(comm, timeouts.interval, folder.show_life)
         plan = Plan(
-            config.cells, config.rounds, config.run.checkpoint_every, config.threads, run.costs
+            config.cells,
+            config.rounds,
+            config.run.checkpoint_every,
+            config.threads,
+            run.costs,
+            this_host(),
+            config.exactness,
         )
         self._state = MasterState(plan, timeouts, time.monotonic())
         # What was really carried out, which lags behind what is decided: a rescue goes by it.

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from remuda.errors import RemudaError, StoreError
+from remuda.errors import ConfigError, RemudaError, StoreError
 from remuda.parallel.commands import (
     AnnounceStart,
     BeginTerm,
@@ -47,7 +47,7 @@ from remuda.parallel.messages import (
     Saved,
     Status,
 )
-from remuda.parallel.protocol import Plan, Timeouts, adopt, place
+from remuda.parallel.protocol import Plan, Timeouts, adopt, find_difference, place
 from remuda.parallel.roster import Roster
 from remuda.parallel.term import Term
 
@@ -59,6 +59,7 @@ LONGEST_TURN = 1.0  # of the master's loop when it has nothing else to do
 MOST_LOSSES = 20  # or the number of workers, if larger: a lost node may take fifty at once
 MOST_STARTS = 5  # workers lost before any could be given a task
 MOST_FAILURES = 3  # of one cell in one round: then it is the cell, not the worker
+ONE_KIND = "processors of one kind, exact=warn, or portable=true in a new run"
 
 
 class WorkerError(RemudaError):
@@ -232,8 +233,19 @@ class MasterState:
         opening: Command = RewindEvents(self.saved)
         if self.phase is Phase.STARTING:
             opening = AnnounceStart(self.completed, self.roster.hosts)
+        other = self._find_difference()
+        if other is not None and self._plan.exact == "require":
+            return self._fail(ConfigError(f"exact=require: {other}; allowed: {ONE_KIND}"))
+        warnings = [Warn(f"{other}: the same seed may give other weights")] if other else []
         workers = self.roster.capacities(self._plan.threads)
-        return [opening, self._begin(place(self._plan.costs, workers))]
+        return [opening, *warnings, self._begin(place(self._plan.costs, workers))]
+
+    def _find_difference(self) -> str | None:
+        """Whether cells would get other bits on some workers, or scores on the master."""
+        if self._plan.exact == "ignore":
+            return None
+        master = [self._plan.master] if self._plan.master else []
+        return find_difference([*master, *self.roster.hosts.values()])
 
     # -------------------------------------------------------------------------- terms
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from remuda.methods import RoundReport
 from remuda.parallel.protocol import State, Timeouts
+from remuda.runs.records import Machine
 
 LARGEST = 16 * 2**20
 
@@ -102,6 +103,7 @@ class Hello(Message):
     cores: int = Field(ge=1)
     memory: int
     devices: tuple[str, ...] = ()
+    machine: Machine | None = None
 
 
 class Status(Message):

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from remuda.config.root import Exactness
+from remuda.runs.records import Machine
+
+MOST_NAMED = 4  # hosts, and kinds of them, in a warning
 
 
 class State(StrEnum):
@@ -150,6 +155,7 @@ class HostInfo:
     cores: int
     memory: int = 0
     devices: tuple[str, ...] = ()
+    machine: Machine | None = None  # None: it did not say
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,8 @@ class Plan:
     checkpoint_every: int
     threads: int
     costs: Mapping[int, float]  # of every cell
+    master: HostInfo | None = None
+    exact: Exactness = "warn"  # what follows if machines compute other bits
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,28 @@ def describe_hosts(found: Mapping[int, HostInfo]) -> dict[str, dict[str, Any]]:
         host = hosts.setdefault(info.host, {"workers": 0})
         host["workers"] += 1
         host.update(cores=info.cores, memory=info.memory, devices=list(info.devices))
+        if info.machine is not None:
+            host.update(machine=info.machine.model_dump())
     return hosts
+
+
+def find_difference(infos: Iterable[HostInfo]) -> str | None:
+    """Which hosts compute other bits than others, on which processors; None if all are alike."""
+    hosts: dict[Machine, list[str]] = {}
+    for info in infos:
+        if info.machine is not None:
+            hosts.setdefault(info.machine, []).append(info.host)
+    if len({machine.fingerprint for machine in hosts}) < 2:
+        return None
+    kinds = (f"{machine} ({_some(found)})" for machine, found in hosts.items())
+    return f"not all machines of this run compute the same bits: {_some(kinds, '; ')}"
+
+
+def _some(words: Iterable[str], comma: str = ", ") -> str:
+    """The first different words; of many, how many more there are."""
+    different = [*dict.fromkeys(words)]
+    more = len(different) - MOST_NAMED
+    return comma.join(different[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def place(costs: Mapping[int, float], capacities: Sequence[Capacity]) -> dict[int, tuple[int, ...]]:

@@ -71,7 +71,9 @@ class Roster:
 
     def greet(self, worker: int, message: Hello, now: float) -> None:
         """A worker said hello."""
-        info = HostInfo(message.host, message.cores, message.memory, message.devices)
+        info = HostInfo(
+            message.host, message.cores, message.memory, message.devices, message.machine
+        )
         self._up[worker] = _Record(info, message.pid, now)
         self.starting.discard(worker)
 

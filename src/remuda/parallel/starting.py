@@ -19,6 +19,7 @@ from remuda.parallel.transports.base import MasterComm, WorkerComm
 from remuda.parallel.transports.local import LocalMaster
 from remuda.parallel.transports.process import ProcessMaster
 from remuda.parallel.worker import Worker
+from remuda.runs.portable import ensure_portable
 from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 
@@ -48,6 +49,7 @@ def prepare_shared(config: Config, data: Path, configured: Configure) -> Run:
 
     For a process of its own: the number of torch's threads is set for good, and memory is kept.
     """
+    ensure_portable(config)
     keep_memory()
     torch.set_num_threads(config.threads)
     dataset = open_shared_dataset(data)

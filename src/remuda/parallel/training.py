@@ -17,6 +17,7 @@ from remuda.runs.extractors import attachments as extractor_file
 from remuda.runs.extractors import find_extractor
 from remuda.runs.initial import initial_parcels
 from remuda.runs.outcome import Result
+from remuda.runs.portable import ensure_portable
 from remuda.runs.prepare import (
     Run,
     check_environment,
@@ -38,6 +39,7 @@ def train(
 ) -> Result:
     """Train a configuration in a new run folder; `attachments` are written there first."""
     _check_not_a_worker()
+    ensure_portable(config)
     observer = observer or Observer()
     with interrupts_stop(), threads(config.threads):
         run = Run.prepare(config, dataset, say=observer.prepared)
@@ -65,6 +67,7 @@ def resume(
     observer = observer or Observer()
     folder = RunFolder.open(path)
     config = with_data_dir(folder.config(), data_dir)
+    ensure_portable(config)
     with interrupts_stop(), threads(config.threads), folder.lock():
         if folder.result() is not None:
             return None

@@ -9,22 +9,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import platform
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from remuda.clock import Clock
 from remuda.errors import RemudaError
-from remuda.files import machine_memory
 from remuda.gan.cell import Cell
 from remuda.gan.parcels import Parcel
 from remuda.parallel.exchange import CancelledError
-from remuda.parallel.launch import usable_cores
+from remuda.parallel.hosts import this_host
 from remuda.parallel.messages import (
     Committed,
     Done,
@@ -74,7 +70,7 @@ class Worker:
     def serve(self) -> None:
         """Answer the master until the run is over."""
         try:
-            self._comm.send(_hello())
+            self._comm.send(Hello(pid=os.getpid(), **vars(this_host())))
             while True:
                 message = self._comm.receive(timeout=0.2)
                 if isinstance(message, Stop) or not self._hear(message):
@@ -346,14 +342,3 @@ class _Task(threading.Thread):
             )
         )
         return saved.bytes
-
-
-def _hello() -> Hello:
-    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return Hello(
-        host=platform.node(),
-        pid=os.getpid(),
-        cores=usable_cores(),
-        memory=machine_memory(),
-        devices=tuple(devices),
-    )

@@ -35,6 +35,7 @@ from remuda.metrics import (
 )
 from remuda.runs.checkpoints import read_stored
 from remuda.runs.identity import EXTRACTOR
+from remuda.runs.portable import is_portable
 from remuda.runs.store import RunFolder
 from remuda.runs.threads import threads
 
@@ -98,7 +99,8 @@ def make_extractor(name: str, dataset: Dataset, say: Say | None = None) -> OwnEx
 
 def _of_labels(dataset: Dataset, say: Say) -> OwnExtractor:
     """The classifier of these data: from the cache, or trained now and kept there."""
-    folder = cache_dir() / "extractors"
+    # One that was trained with this machine's kernels has other weights.
+    folder = cache_dir() / "extractors" / ("portable" if is_portable() else "")
     path = folder / f"labels-{RECIPE}-{dataset.fingerprint}.safetensors"
     try:
         return read_own_extractor(path, dataset.shape)

@@ -17,7 +17,15 @@ INITIAL = "initial-"  # how the names begin of the files with what cells started
 _DIGITS = 16
 # Where a run is kept and computed, and what its result is compared with. Not the rounds, which may
 # change when it resumes: a longer run with the same seed trains the same networks further.
-_ELSEWHERE = ("name", "rounds", "run.", "devices.", "data.reference", "score.final_samples")
+_ELSEWHERE = (
+    "name",
+    "rounds",
+    "exact",
+    "run.",
+    "devices.",
+    "data.reference",
+    "score.final_samples",
+)
 # What decides the data and the first GANs: it is their content that counts.
 _CONTENT = (
     *("init_from", "data.source", "data.dir", "data.split", "data.limit", "data.validation"),

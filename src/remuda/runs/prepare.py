@@ -32,13 +32,17 @@ from remuda.metrics import (
 )
 from remuda.runs.ensemble import Labels
 from remuda.runs.extractors import check_ranking, find_extractor, recorded_extractor
-from remuda.runs.records import DataSummary
+from remuda.runs.machine import this_machine
+from remuda.runs.records import DataSummary, Environment
 from remuda.runs.store import RunFolder
 
 # Settings a resumed run may change: they decide where it is kept and ends and what its result is
 # compared with, not what it trains.
 # (That data found elsewhere are the same data is checked by their fingerprint.)
-MAY_CHANGE = ("name", "rounds", "run.", "devices.", "data.dir", "data.source", "data.reference")
+MAY_CHANGE = (
+    *("name", "rounds", "exact", "run.", "devices."),
+    *("data.dir", "data.source", "data.reference"),
+)
 
 
 @dataclass
@@ -276,6 +280,7 @@ def environment(run: Run) -> dict[str, Any]:
         "host": platform.node(),
         "cores": os.cpu_count(),
         "threads": run.config.threads,
+        "machine": this_machine().model_dump(),
         "config": with_absolute_paths(run.config).model_dump(mode="json"),
         "data": {
             "name": run.dataset.name,
@@ -306,10 +311,27 @@ def check_environment(folder: RunFolder, run: Run) -> list[str]:
             f"{_described(data)} now"
         )
     return [
-        f"{key} was {getattr(then, key)} and is {now[key]}: weights may differ in the last bits"
-        for key in ("torch", "remuda", "platform")
-        if getattr(then, key) != now[key]
+        *(
+            f"{key} was {getattr(then, key)} and is {now[key]}: weights may differ in the last bits"
+            for key in ("torch", "remuda", "platform")
+            if getattr(then, key) != now[key]
+        ),
+        *_check_machine(then, run.config),
     ]
+
+
+def _check_machine(then: Environment, config: Config) -> list[str]:
+    """Whether the run was begun where the same bits come out; older versions did not say."""
+    old, new = then.machine, this_machine()
+    if old is None or old.fingerprint == new.fingerprint or config.exactness == "ignore":
+        return []
+    text = (
+        f"this machine computes other bits than the one that the run began on: {old} then, {new} "
+        "now"
+    )
+    if config.exact == "require":
+        raise ConfigError(f"exact=require: {text}; allowed: a machine like that one, or exact=warn")
+    return [f"{text}: weights will differ in the last bits"]
 
 
 def _described(data: DataSummary) -> str:

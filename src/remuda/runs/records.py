@@ -9,6 +9,7 @@ from pydantic import Field
 from remuda.config.records import Record
 
 ID_PATTERN = r"^[0-9a-f]{16}$"
+_PRINTABLE = r"^[ -~]{1,120}$"  # for it is shown
 
 
 class DataSummary(Record):
@@ -19,6 +20,17 @@ class DataSummary(Record):
     fingerprint: str | None = None
 
 
+class Machine(Record):
+    """What a run is computed on, and a fingerprint of the bits that come out of it."""
+
+    processor: str = Field(pattern=_PRINTABLE)
+    capability: str = Field(pattern=_PRINTABLE)  # of ATen's kernels
+    fingerprint: str = Field(pattern=ID_PATTERN)
+
+    def __str__(self) -> str:
+        return f"{self.processor}, {self.capability}, fingerprint {self.fingerprint}"
+
+
 class Environment(Record):
     """Where a run was started: its software, its settings and its data."""
 
@@ -27,6 +39,7 @@ class Environment(Record):
     torch: str | None = None
     platform: str | None = None
     config: dict[str, Any] | None = None
+    machine: Machine | None = None  # absent in runs of earlier versions
     data: DataSummary = Field(default_factory=DataSummary)
     attachments: dict[str, str] = Field(default_factory=dict)  # SHA-256 by file name
 
