@@ -6,9 +6,19 @@ STOPPED = 75  # exit code of a run that SIGUSR1 stopped: everything is saved, st
 
 
 class RemudaError(Exception):
-    """Base of every error whose message is written for the user."""
+    """Base of every error whose message is written for the user, in one line or several.
+
+    A line end inside a line came with a name or a value, and is shown as such.
+    """
 
     exit_code = 2
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 class ConfigError(RemudaError):

@@ -17,21 +17,26 @@ from pydantic_core import ErrorDetails
 
 from remuda.config.base import OneOf, Settings, Variant
 from remuda.config.root import Config
+from remuda.files import value_text
 
+_MOST_PROBLEMS = 20  # that are told; finding the nearest match of each takes a while
+_LONGEST_VALUE = 60  # characters of a value that a line shows
 _TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def explain(error: ValidationError, values: Mapping[str, Any]) -> str:
+def explain(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
     """The problems of plain values that are not a valid Config, one line each."""
-    problems = error.errors()
+    problems = error.errors(include_url=False)
     # A list with a bad item is reported a second time, as too short.
     reported = {problem["loc"][:-1] for problem in problems}
     lines = [
         _explain(problem, values)
-        for problem in problems
+        for problem in problems[:_MOST_PROBLEMS]
         if problem["type"] != "too_short" or problem["loc"] not in reported
     ]
-    return "\n".join(dict.fromkeys(lines))
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS:,} more problems")
+    return list(dict.fromkeys(lines))
 
 
 def suggest(word: str, allowed: Iterable[str]) -> str:
@@ -169,5 +174,8 @@ def _limits(metadata: Sequence[Any]) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    text = "null" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    try:
+        text = "null" if value is None else str(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return value_text(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."

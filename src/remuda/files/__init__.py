@@ -4,6 +4,8 @@ from remuda.files.atomic import Content, digest, sync, to_json, write_atomically
 from remuda.files.limits import check_memory, machine_memory, memory_limit
 from remuda.files.locks import LOCK, is_locked, lock
 from remuda.files.regular import NotRegularError, open_regular, read_regular
+from remuda.files.stored import read_stored
+from remuda.files.text import plain_markdown, value_text, visible
 
 VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
 
@@ -19,9 +21,13 @@ __all__ = [
     "machine_memory",
     "memory_limit",
     "open_regular",
+    "plain_markdown",
     "read_regular",
+    "read_stored",
     "sync",
     "to_json",
+    "value_text",
+    "visible",
     "write_atomically",
     "write_json",
 ]

@@ -310,8 +310,8 @@ class MasterState:
         self._failures[where] += 1
         if self._failures[where] >= MOST_FAILURES:
             error = WorkerError(
-                f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:\n"
-                f"{message.error}"
+                f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:",
+                *message.error.splitlines(),
             )
             return self._fail(error)
         reason = (message.error.strip().splitlines() or ["no reason given"])[-1]
