@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from remuda.config import Config, validate
 from remuda.config.records import Record, read_record
 from remuda.errors import RemudaError, StoreError
-from remuda.files import digest, write_json
+from remuda.files import digest, read_stored, visible, write_json
 from remuda.parallel.launch import usable_cores
 from remuda.runs.records import ScoreSummary
 
@@ -183,7 +183,7 @@ def _train(
 
     counter = RoundCounter(
         lambda complete: tell({"round": complete}),
-        lambda message: print(f"{path}: {message}", file=sys.stderr, flush=True),
+        lambda message: print(visible(f"{path}: {message}"), file=sys.stderr, flush=True),
     )
     folder = begun_run(config, path)
     chosen = Engine(engine, workers)
@@ -262,7 +262,7 @@ def kept_scores(target: Path, run: Path, metrics: Sequence[str]) -> MeasuredAgai
 
 def _digest(run: Path) -> str:
     result = run / "result.json"
-    return digest(result.read_bytes()) if result.is_file() else ""
+    return digest(read_stored(result)) if result.is_file() else ""
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import NoReturn
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
 from remuda.errors import RemudaError, StoreError
-from remuda.files import digest
+from remuda.files import digest, visible
 from remuda.parallel.launch import Launcher
 from remuda.parallel.messages import Configure, Stop
 from remuda.parallel.protocol import Timeouts
@@ -95,7 +95,8 @@ def _live(session: Session) -> NoReturn:
     except MasterGoneError:
         leave_as_lost()
     except RemudaError as error:
-        print(f"remuda: rank {session.rank}: {error}", file=sys.stderr)
+        for line in error.lines:
+            print(f"remuda: rank {session.rank}: {visible(line)}", file=sys.stderr)
         leave_as_lost()
     except BaseException:
         traceback.print_exc()
