@@ -16,12 +16,21 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
-from remuda.config.records import Record, read_record
+from remuda.config.records import Count, Record, read_record
 from remuda.data import PIXELS, Scaling, find_label
 from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
-from remuda.files import digest, to_json, write_atomically, write_json
-from remuda.gan.networks import draw_noise, generate, generator_skeleton
+from remuda.files import (
+    check_memory,
+    digest,
+    plain_markdown,
+    read_stored,
+    to_json,
+    write_atomically,
+    write_json,
+)
+from remuda.gan.networks import draw_noise, generate, generator_skeleton, sampling_bytes
 from remuda.gan.parcels import aligned
+from remuda.metrics.tensor_files import ROOM, NotTensorsError, decode_tensors, misfit
 from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream
 
@@ -100,17 +109,20 @@ class Ensemble:
             raise ConfigError(f"seed={seed}: not allowed; allowed: a whole number at least 0")
         wanted = None if label is None else self._find_label(label)
         weights = self._weights(wanted)
+        # Members with equal networks share one draw; each takes its own rows of it.
+        kinds = [self.network_of(member) for member in self.members]
+        # One network for all of them, which takes over the weights of one after the other.
+        networks = {own: generator_skeleton(own, self.shape) for own in dict.fromkeys(kinds)}
+        noises = sum(own.noise_size for own in networks)
+        needed = sampling_bytes(networks.values(), self.shape, count, _CHUNK, noises)
+        check_memory(f"count={count}", needed, f"samples of {shape_text(self.shape)}", ConfigError)
         picks = choice_stream(seed, 0, 0, "ensemble-members").choice(
             len(weights), count, p=weights / weights.sum()
         )
         labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
-        # Members with equal networks share one draw; each takes its own rows of it.
-        kinds = [self.network_of(member) for member in self.members]
         drawn = kinds if self.noise_per_member else dict.fromkeys(kinds)
         noise = {own: draw_noise(own, count, rng) for own in drawn}
-        # One network for all of them, which takes over the weights of one after the other.
-        networks = {own: generator_skeleton(own, self.shape) for own in noise}
         samples = torch.empty(count, *self.shape)
         for place in np.unique(picks).tolist():
             member = self.members[place]
@@ -218,7 +230,10 @@ class Ensemble:
             f"# {kind} trained by remuda",
             "",
             f"- items: {shape_text(self.shape)}; network: {', '.join(families)}",
-            *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
+            *(
+                f"- {plain_markdown(f'{key}: {to_json(value)}')}"
+                for key, value in self.about.items()
+            ),
             "",
             *self._table(),
             "",
@@ -240,7 +255,7 @@ class Ensemble:
             member.label: str(member.cell) for member in self.members if member.label is not None
         }
         rows = [
-            f"| {label} | {name} | {share:.4f} | {cells[label]} |"
+            f"| {label} | {plain_markdown(name)} | {share:.4f} | {cells[label]} |"
             for label, (name, share) in enumerate(named)
         ]
         return ["| label | name | share | cell |", "|---|---|---|---|", *rows]
@@ -254,11 +269,15 @@ def _filled(skeleton: nn.Module, member: Member) -> nn.Module:
     return skeleton.eval()
 
 
+_LARGEST_SIDE = 2**31
+_SIDES = Field(min_length=1, max_length=8)
+
+
 class _MemberRecord(Record):
-    cell: int
+    cell: Count
     weight: float
     network: NetworkSettings | None = None
-    label: int | None = None
+    label: Count | None = None
     met: tuple[str, ...] = ()
 
 
@@ -268,7 +287,7 @@ class _EnsembleRecord(Record):
     kind: Literal["remuda-ensemble"]
     format: Literal[1]
     network: NetworkSettings
-    shape: Annotated[tuple[int, ...], Field(min_length=1)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=_LARGEST_SIDE)], ...], _SIDES]
     scale: tuple[float, ...]
     offset: tuple[float, ...]
     members: tuple[_MemberRecord, ...]
@@ -282,25 +301,26 @@ def load_ensemble(folder: Path) -> Ensemble:
     """Read and check an ensemble: nothing in the files is executed, everything is validated."""
     path, model = folder / CONFIG_FILE, folder / MODEL_FILE
     record = read_record(path, _EnsembleRecord, "remuda ensemble", format=FORMAT)
-    try:
-        content = model.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{model}: cannot be read: {error.strerror or error}") from None
+    needed = sampling_bytes([], record.shape, 1, 1, 0)
+    check_memory(path, needed, f"a sample of {shape_text(record.shape)}", StoreError)
+    content = read_stored(model, room=ROOM)
     if digest(content) != record.sha256:
         raise DamagedError(f"{model}: damaged or changed: its SHA-256 is not that in {path.name}")
     try:
-        return _from_record(record, safetensors.torch.load(content))
-    except safetensors.SafetensorError as error:
+        tensors, _ = decode_tensors(content)
+    except NotTensorsError as error:
         raise DamagedError(f"{model}: not a safetensors file: {error}") from None
+    try:
+        return _from_record(path, record, tensors)
     # Networks of impossible sizes fail in torch in many ways.
     except (TypeError, ValueError, OverflowError, RuntimeError, ConfigError) as error:
         raise DamagedError(f"{path}: not a valid ensemble: {error}") from None
 
 
-def _from_record(record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ensemble:
+def _from_record(where: Path, record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ensemble:
     states = _split(tensors, len(record.members))
     for place, (entry, state) in enumerate(zip(record.members, states, strict=True)):
-        _check_state(entry.network or record.network, record.shape, place, state)
+        _check_state(where, entry.network or record.network, record.shape, place, state)
     _check_scaling(record)
     _check_labels(record)
     members = tuple(
@@ -339,20 +359,23 @@ def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]
 
 
 def _check_state(
-    network: NetworkSettings, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
+    where: Path,
+    network: NetworkSettings,
+    shape: tuple[int, ...],
+    place: int,
+    state: Mapping[str, Tensor],
 ) -> None:
     # A skeleton takes no memory, since nothing has limited the size of the network so far.
-    wanted = generator_skeleton(network, shape).state_dict()
-    for name in wanted.keys() | state.keys():
-        if (
-            name not in state
-            or name not in wanted
-            or state[name].shape != wanted[name].shape
-            or state[name].dtype != wanted[name].dtype
-        ):
-            raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
-        if not bool(torch.isfinite(state[name]).all()):
+    skeleton = generator_skeleton(network, shape)
+    wrong = misfit(skeleton, state)
+    if wrong is not None:
+        raise ValueError(f"tensor {place}.{wrong} does not fit a {network.family} network")
+    for name, value in state.items():
+        if not bool(torch.isfinite(value).all()):
             raise ValueError(f"tensor {place}.{name} holds NaN or infinity")
+    # Few weights may make much: of one channel a picture of any size.
+    needed = sampling_bytes([skeleton], shape, 1, 1, network.noise_size)
+    check_memory(where, needed, f"a sample of member {place}", StoreError)
 
 
 def _check_scaling(record: _EnsembleRecord) -> None:

@@ -17,8 +17,9 @@ from remuda.config.base import Settings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.data.places import cache_dir
 from remuda.errors import ConfigError, StoreError
-from remuda.files import VERSION
+from remuda.files import VERSION, check_memory
 from remuda.gan.cell import Cell
+from remuda.gan.networks import check_size, sampling_bytes
 from remuda.gan.parcels import Parcel
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
@@ -74,6 +75,7 @@ class Run:
         method.check(dataset.shape)
         sizes = tuple(len(method.view(dataset, cell)) for cell in range(config.cells))
         _check_batches(config, dataset, sizes, shrinks=method.shrinks_batches)
+        _check_memory(config, dataset.shape, max(sizes), trains=trains)
         run = cls(config, dataset, method, None, sizes)
         # Last: to make one may take seconds, and mistakes should be told before.
         if folder is None:
@@ -229,6 +231,16 @@ def _check_batches(
                 f"batches of cell {cell} in each of rounds={config.rounds}, so its generator "
                 f"would never train; allowed: 1 to {config.rounds * batches}"
             )
+
+
+def _check_memory(config: Config, shape: tuple[int, ...], items: int, *, trains: bool) -> None:
+    """Refuse, before anything is built, settings that take more memory than there is."""
+    for network in dict.fromkeys(config.networks):
+        check_size(network, shape, min(config.training.batch_size, items))
+    for key in ("samples", "final_samples") if trains else ():
+        count = getattr(config.score, key)
+        needed = sampling_bytes([], shape, count, 0, 0)
+        check_memory(f"score.{key}={count}", needed, "samples", ConfigError)
 
 
 def load_checked(config: Config, fingerprint: str | None) -> Dataset:
