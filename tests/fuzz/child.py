@@ -7,6 +7,7 @@ goes on behind it.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -106,6 +107,7 @@ def _read_all(
     for kind in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(kind, signal.SIG_DFL)  # which ends the process, wherever it is
     warnings.simplefilter("error")
+    faulthandler.disable()  # pytest's would print every death
     _limit_memory()
     with notes.open("a", buffering=1) as log:
         for number in numbers:

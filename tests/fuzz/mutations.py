@@ -128,7 +128,7 @@ def _overwrite(content: bytes, _: Sequence[bytes], rng: random.Random) -> bytes:
 
 def _integer(content: bytes, _: Sequence[bytes], rng: random.Random) -> bytes:
     size = rng.choice((1, 2, 4, 8))
-    value = rng.choice(_EXTREMES) % 256**size
+    value: int = rng.choice(_EXTREMES) % 256**size
     if rng.random() < 0.2:
         value = rng.randrange(256**size)
     place = _span(content, rng)[0]
