@@ -54,9 +54,10 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     with path.open("wb") as file:
         file.truncate(10**11)
-    for read in (lambda: load_config(str(path)), lambda: read_config(path)):
-        with pytest.raises(ConfigError, match=r"100,000,000,000 bytes; allowed: a configuration"):
-            read()
+    with pytest.raises(ConfigError, match=r"100,000,000,000 bytes; allowed: a configuration"):
+        load_config(str(path))
+    with pytest.raises(ConfigError, match=r"100,000,000,000 bytes; allowed: a configuration"):
+        read_config(path)
     with pytest.raises(ConfigError, match="the value is not valid YAML"):
         load_config("quickstart", ["name=" + "x" * 2**21])
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.files import plain_markdown, value_text, visible
+from remuda.errors import RemudaError, visible
+from remuda.files import plain_markdown, value_text
 
 # Everything, halves of characters included, and more of what terminals obey.
 ANY = st.text(
@@ -57,6 +58,12 @@ def test_any_text_becomes_one_printable_line(text: str) -> None:
 )
 def test_a_line_of_markdown_has_no_tags_links_or_columns_of_others(text: str, shown: str) -> None:
     assert plain_markdown(text) == shown
+
+
+def test_messages_show_what_names_bring_along() -> None:
+    error = RemudaError("a\nb\x1b[2J: no such file", "second")
+    assert error.lines == (r"a\nb\x1b[2J: no such file", "second")
+    assert str(error) == "a\\nb\\x1b[2J: no such file\nsecond"
 
 
 def test_a_value_is_shown_however_large() -> None:

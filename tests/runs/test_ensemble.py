@@ -417,7 +417,12 @@ def test_few_weights_that_make_huge_pictures_are_refused_before_they_do(
     tensors = {
         f"0.{name}": torch.zeros(value.shape).to(value.dtype) for name, value in blocks.items()
     }
-    weighed(lambda found: (found.clear(), found.update(tensors)))(tmp_path)
+
+    def put(found: dict[str, torch.Tensor]) -> None:
+        found.clear()
+        found.update(tensors)
+
+    weighed(put)(tmp_path)
     described(lambda d: d.update(shape=list(huge)))(tmp_path)
     assert (tmp_path / "model.safetensors").stat().st_size < 50_000
     monkeypatch.setenv("REMUDA_MEMORY", "1G")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +306,7 @@ def test_files_of_a_run_are_neither_pipes_nor_links(
     else:
         (tmp_path / "elsewhere").write_text("{}")
         path.symlink_to("/dev/zero" if kind == "link to a device" else tmp_path / "elsewhere")
-    readers = {
+    readers: dict[str, Callable[[], object]] = {
         "events.jsonl": lambda: folder.events(),
         "result.json": lambda: read_record(path, RunResult, "result"),
         "env.json": lambda: folder.env(),

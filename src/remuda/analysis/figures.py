@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.analysis.extras import require
-from remuda.files import visible
+from remuda.errors import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from remuda.files import visible
+from remuda.errors import visible
 
 
 def say(*lines: str) -> None:

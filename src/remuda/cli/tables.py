@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from remuda.files import visible
+from remuda.errors import visible
 from remuda.parallel.protocol import Liveness, WorkerStatus
 from remuda.runs.costs import Costs
 

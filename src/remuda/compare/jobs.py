@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from remuda.config import Config, validate
 from remuda.config.records import Record, read_record
-from remuda.errors import RemudaError, StoreError
-from remuda.files import digest, read_stored, visible, write_json
+from remuda.errors import RemudaError, StoreError, visible
+from remuda.files import digest, read_stored, write_json
 from remuda.parallel.launch import usable_cores
 from remuda.runs.records import ScoreSummary
 

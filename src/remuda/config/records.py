@@ -12,7 +12,7 @@ from remuda.files import read_stored, value_text
 
 # Bytes of memory that one of JSON may take, measured where every value in it is a mistake.
 _ROOM = 320
-_LONGEST_KEY = 100  # characters of a key that a message shows
+_LONGEST_KEY, _LONGEST_MESSAGE = 100, 300  # characters that are shown
 
 
 # Numbers that can be added up, compared and written without a surprise.
@@ -65,7 +65,7 @@ def first_problem(error: ValidationError) -> str:
     """One line about the first thing that is wrong: the key, its value, what is expected."""
     first = error.errors(include_url=False)[0]
     key = ".".join(map(str, first["loc"]))[:_LONGEST_KEY]
-    message = " ".join(first["msg"].removeprefix("Value error, ").split())
+    message = " ".join(first["msg"].removeprefix("Value error, ").split())[:_LONGEST_MESSAGE]
     if first["type"] == "missing":
         return f"{key} is missing"
     if not key:

@@ -5,7 +5,7 @@ from remuda.files.limits import check_memory, machine_memory, memory_limit
 from remuda.files.locks import LOCK, is_locked, lock
 from remuda.files.regular import NotRegularError, open_regular, read_regular
 from remuda.files.stored import read_stored
-from remuda.files.text import plain_markdown, value_text, visible
+from remuda.files.text import plain_markdown, value_text
 
 VERSION = "0.1.0"  # of remuda; run folders and ensembles say which version wrote them
 
@@ -27,7 +27,6 @@ __all__ = [
     "sync",
     "to_json",
     "value_text",
-    "visible",
     "write_atomically",
     "write_json",
 ]

@@ -1,27 +1,14 @@
-"""Text of others (names, paths, what a file says) as terminals and pages may show it."""
+"""Text of others as pages and messages may show it; `errors.visible` is for all text."""
 
 from __future__ import annotations
 
 import re
 
+from remuda.errors import visible
+
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 # What Markdown or HTML would take for more than text: tags, links, images, columns of tables.
 _MARKED = re.compile(r"<(?=[A-Za-z/!?])|\](?=[(\[:])|\|")
-
-
-def visible(text: str) -> str:
-    """The same text in one line, with all that a terminal would obey written out: \\x1b, \\n.
-
-    That is what has no picture of its own: control characters and escapes, line ends, what turns
-    or hides text, halves of characters.
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else _escape(one) for one in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def plain_markdown(text: str) -> str:

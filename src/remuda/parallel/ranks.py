@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
-from remuda.errors import RemudaError, StoreError
-from remuda.files import digest, visible
+from remuda.errors import RemudaError, StoreError, visible
+from remuda.files import digest
 from remuda.parallel.launch import Launcher
 from remuda.parallel.messages import Configure, Stop
 from remuda.parallel.protocol import Timeouts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from remuda.data import PIXELS
-from remuda.files import visible
+from remuda.errors import visible
 from remuda.metrics import Pairs
 
 _GAP = 2
