@@ -80,6 +80,16 @@ def test_many_mistakes_are_told_up_to_a_number(tmp_path: Path) -> None:
     assert last == "and 4,980 more problems"
 
 
+@pytest.mark.parametrize("text", ["preset: {}\n", "{}: 1\n", "training: {{{}: 1}}\n", "seed: {}\n"])
+def test_long_names_and_values_are_cut(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text.format("x" * 500))
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path))
+    assert "xxx..." in str(caught.value)
+    assert len(str(caught.value)) < 1200
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -41,7 +41,7 @@ def _read(path: Path) -> object:
         case b"f":
             raise _RawError("a\x1b[2Jb")
         case b"g":
-            raise RemudaError(*["a"] * 11)
+            raise RemudaError(*["a"] * 30)
         case b"h":
             warnings.warn("careful", stacklevel=1)
         case b"i":
@@ -56,7 +56,7 @@ FAULTS = {
     b"d": "MemoryError",
     b"e": "took more than 512 MB of memory",
     b"f": "control characters",
-    b"g": "11 lines",
+    b"g": "30 lines",
     b"h": "UserWarning: careful",
 }
 

@@ -53,18 +53,18 @@ def _explain(error: ErrorDetails, values: Mapping[str, Any]) -> str:
     if kind == "unknown_kind":
         tag, allowed = error["ctx"]["tag"], error["ctx"]["allowed"]
         hint = suggest(str(value.get(tag)), allowed.split(", "))
-        return f"{key}.{tag}={_short(value.get(tag))}: unknown{hint or ';'} allowed: {allowed}"
+        return f"{key}.{tag}={short(value.get(tag))}: unknown{hint or ';'} allowed: {allowed}"
     if kind == "value_error":
         text = str(error["ctx"]["error"])
         if isinstance(value, (dict, Settings)):
             return text if not key or text.startswith(f"{key}.") else f"{key}: {text}"
-        return f"{key}={_short(value)}: {text}"
+        return f"{key}={short(value)}: {text}"
     if kind == "missing":
         return f"{key}: required, but not given"
     allowed = _allowed(field.annotation, field.metadata) if field else error["msg"]
     words = allowed.removeprefix("a list of ").split(", ")
     hint = suggest(str(value), words) if kind in ("literal_error", "unknown_name") else ""
-    return f"{key}={_short(value)}: not allowed{hint or ';'} allowed: {allowed}"
+    return f"{key}={short(value)}: not allowed{hint or ';'} allowed: {allowed}"
 
 
 def _unknown_key(key: str, value: Any, owner: type[Settings]) -> str:
@@ -73,7 +73,7 @@ def _unknown_key(key: str, value: Any, owner: type[Settings]) -> str:
     dotted = [f"{section}.{name}" if section else name for name in names]
     hint = suggest(key, dotted) or suggest(key, _all_keys(Config))
     under = f" under {section}" if section else ""
-    return f"{key}={_short(value)}: unknown key{hint or ';'} allowed{under}: {', '.join(names)}"
+    return f"{key}={short(value)}: unknown key{hint or ';'} allowed{under}: {', '.join(names)}"
 
 
 def _locate(
@@ -89,7 +89,7 @@ def _locate(
             key[-1] += f"[{part}]"
         elif sections:
             owner = _kind(sections[0], values)
-            key.append(part)
+            key.append(short(part))
             field = owner.model_fields.get(part)
         else:  # which member of a union refused the value
             continue
@@ -173,7 +173,8 @@ def _limits(metadata: Sequence[Any]) -> Iterator[str]:
             yield f"like {note.pattern}"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as a line shows it."""
     try:
         text = "null" if value is None else str(value)
     except (ValueError, RecursionError):  # a number of thousands of digits

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from remuda.config.base import Variant
-from remuda.config.explain import explain, suggest
+from remuda.config.explain import explain, short, suggest
 from remuda.config.root import Config
 from remuda.config.yaml_text import LARGEST, parse
 from remuda.errors import ConfigError
@@ -125,7 +125,9 @@ def _based(values: dict[str, Any], source: str) -> dict[str, Any]:
     names = preset_names()
     if base not in names:
         hint = suggest(str(base), names) or ";"
-        raise ConfigError(f"preset={base}: unknown in {source}{hint} allowed: {', '.join(names)}")
+        raise ConfigError(
+            f"preset={short(base)}: unknown in {source}{hint} allowed: {', '.join(names)}"
+        )
     return _merge(_read_source(base), values)
 
 
