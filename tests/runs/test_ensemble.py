@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from remuda.data import Scaling
 from remuda.errors import ConfigError, NewerFormatError, StoreError
 from remuda.files import digest
 from remuda.gan.networks import build_generator, generator_skeleton
-from remuda.runs.ensemble import Ensemble, Member, load_ensemble
+from remuda.runs.ensemble import Ensemble, Labels, Member, load_ensemble
 
 NETWORK = MlpSettings(latent=3, hidden=(4,))
 SHAPE = (1, 4, 4)
@@ -227,6 +228,17 @@ def test_the_card_tells_what_it_is_and_how_to_use_it(saved: Path) -> None:
     card = (saved / "README.md").read_text()
     for told in ("1x4x4", "mlp", "- seed: 3", '- data: "digits"', "| 2 | 0.7500 |", "remuda.load("):
         assert told in card
+
+
+def test_labels_make_no_markup_on_the_card(tmp_path: Path) -> None:
+    names = ("<script>x</script>", "[a](http://evil)|b\n# c\x1b[31m")
+    labels = Labels(names, (0.5, 0.5))
+    about = {"data": "<img src=x>", "run": "[x](y)"}
+    Ensemble(NETWORK, SHAPE, (member(0, 1.0),), about=about, labels=labels).save(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "&lt;script>x&lt;/script>" in card
+    assert r"| [a\](http://evil)\|b\n# c\x1b[31m | 0.5000 |" in card
+    assert not re.search(r"<[a-z/]|[^\\]\]\(|\x1b", card.partition("```")[0])
 
 
 def test_the_card_calls_one_generator_no_mixture(saved: Path, tmp_path: Path) -> None:

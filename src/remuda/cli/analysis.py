@@ -12,7 +12,7 @@ import typer
 
 from remuda.cli.options import DataDir, RunPath, Seed, whole_number
 from remuda.cli.printing import say
-from remuda.errors import ConfigError
+from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
     from remuda.analysis.battle import Battle
@@ -287,13 +287,20 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
     check_png(output)
     import numpy as np
 
-    from remuda.analysis.curves import read_costs
+    from remuda.analysis.curves import Costs, read_costs
     from remuda.analysis.figures import Curve, learning_curves
     from remuda.analysis.naming import short_names
     from remuda.cli.tables import plain_table, print_table
 
-    found = [read_costs(path) for path in paths]
-    names = short_names(paths)
+    found: dict[str, Costs] = {}
+    unread: dict[str, RemudaError] = {}
+    for name, path in zip(short_names(paths), paths, strict=True):
+        try:
+            found[name] = read_costs(path)
+        except RemudaError as error:
+            unread[name] = error
+    if not found:
+        raise next(iter(unread.values()))
     table = plain_table(
         "run",
         "members",
@@ -306,7 +313,7 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
         "by member",
         numbers=True,
     )
-    for name, costs in zip(names, found, strict=True):
+    for name, costs in found.items():
         table.add_row(
             name,
             str(len(costs.train)),
@@ -319,9 +326,10 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
             " ".join(f"{value:.4f}" for value in costs.spreads),
         )
     print_table(table)
+    for name, problem in unread.items():
+        say(f"{name} is left out: {' '.join(problem.lines)}")
     drawn = [
-        Curve(name, costs.rounds, costs.train, costs.validation)
-        for name, costs in zip(names, found, strict=True)
+        Curve(name, costs.rounds, costs.train, costs.validation) for name, costs in found.items()
     ]
     _write(output, learning_curves(drawn))
 
