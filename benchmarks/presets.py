@@ -33,7 +33,7 @@ from remuda.data import NAMED, load_dataset
 from remuda.files import write_json
 from remuda.gan.parcels import GENERATOR, strip_prefix
 from remuda.methods import mean_tensors
-from remuda.runs.ensemble import load
+from remuda.runs.loading import load
 from remuda.runs.prepare import Run
 from remuda.runs.scoring import score_ensemble
 from remuda.runs.store import RunFolder

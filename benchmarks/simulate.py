@@ -54,7 +54,8 @@ from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import State, Timeouts, may_start
 from remuda.parallel.transports.base import MasterComm
 from remuda.runs.checkpoints import cell_file
-from remuda.runs.prepare import Run, environment
+from remuda.runs.environment import environment
+from remuda.runs.prepare import Run
 from remuda.runs.retention import checkpoint_due
 from remuda.runs.store import RunFolder
 

@@ -16,7 +16,8 @@ from remuda.config import DataSettings, load_config
 from remuda.data import load_dataset
 from remuda.metrics import GroupedStatistics, SampleStatistics, load_extractor, score_of
 from remuda.parallel import training
-from remuda.runs.ensemble import Ensemble, Labels, load
+from remuda.runs.ensemble import Ensemble, Labels
+from remuda.runs.loading import load
 from remuda.runs.population import Population
 
 LOW, HIGH = range(5), range(5, 10)

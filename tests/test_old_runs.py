@@ -18,7 +18,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import remuda
-from remuda.runs.prepare import Run, check_environment
+from remuda.runs.environment import check_environment
+from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests import tiny_runs
 

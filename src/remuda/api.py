@@ -17,7 +17,8 @@ from remuda.parallel import training
 from remuda.parallel.engines import Engine
 from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Timeouts
-from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.ensemble import Ensemble
+from remuda.runs.loading import load
 from remuda.runs.outcome import Result
 from remuda.runs.scoring import Progress, Scores, score_run
 from remuda.runs.store import fresh_path

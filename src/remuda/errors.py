@@ -6,9 +6,19 @@ STOPPED = 75  # exit code of a run that SIGUSR1 stopped: everything is saved, st
 
 
 class RemudaError(Exception):
-    """Base of every error whose message is written for the user."""
+    """Base of every error whose message is written for the user, in one line or several.
+
+    What names and values bring along that a terminal would obey is shown, line ends included.
+    """
 
     exit_code = 2
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = tuple(map(visible, lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 class ConfigError(RemudaError):
@@ -40,3 +50,18 @@ class NewerFormatError(StoreError):
 def shape_text(shape: Iterable[int]) -> str:
     """A shape as messages and tables write it: 1x28x28."""
     return "x".join(map(str, shape))
+
+
+def visible(text: str) -> str:
+    """The same text in one line, with all that a terminal would obey written out: \\x1b, \\n.
+
+    That is what has no picture of its own: control characters and escapes, line ends, what turns
+    or hides text, halves of characters.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escape(one) for one in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -16,7 +16,7 @@ from remuda.data import dataset_from_array
 from remuda.errors import ConfigError, StoreError
 from remuda.gan.networks import draw_noise
 from remuda.metrics.gam import Gam2Score
-from remuda.runs.ensemble import load
+from remuda.runs.loading import load
 from remuda.runs.population import load_population
 from remuda.runs.store import RunFolder
 from remuda.streams import tensor_stream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,21 @@ def test_ais_prints_nats_and_the_gap(alone: Path, tmp_path: Path) -> None:
     assert "3 held-out items of ring8, observation variance 0.1, 2 chains, 5 temperatures" in header
     assert re.fullmatch(r"log p\(x\) +-?\d+\.\d\d ± \d+\.\d\d nats", value)
     assert re.fullmatch(r"BDMC gap +-?\d+\.\d\d nats, on data drawn from the model", gap)
+
+
+def test_curves_leave_out_a_run_that_cannot_be_read(swapped: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd $x_{$ \x1b[31m"
+    shutil.copytree(swapped, odd)
+    code, printed, errors = remuda(tmp_path, "curves", str(swapped), str(odd), "-o", "all.png")
+    assert (code, errors) == (0, "")
+    assert r"odd $x_{$ \x1b[31m" in printed
+    (odd / "events.jsonl").write_text('{"event": "round", "round": "abc", "cell": 0}\n')
+    code, printed, errors = remuda(tmp_path, "curves", str(swapped), str(odd), "-o", "one.png")
+    assert (code, errors) == (0, "")
+    assert re.search(
+        r"odd .*\\x1b\[31m is left out: .*line 1: not an event: round.round='abc'", printed
+    )
+    assert (tmp_path / "one.png").exists()
 
 
 def test_curves_and_overlays_leave_pictures(alone: Path, swapped: Path, tmp_path: Path) -> None:

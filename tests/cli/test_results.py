@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from remuda.metrics import Scores
@@ -183,6 +185,92 @@ def test_runs_are_listed_whatever_their_state(trained: tuple[Path, str], tmp_pat
     assert "damaged" in rows[str(listed / "bad-result")]
     assert "damaged" in rows[str(listed / "odd-events")]
     assert "finished" in rows[str(listed / "no-scores")]
+
+
+DEEP = "[" * 100_000
+HOSTILE: dict[str, tuple[str, str | None, str]] = {
+    "deep-result": ("result.json", f'{{"scores": {DEEP}', "recursion limit"),
+    "deep-config": ("config.yaml", f"a: {DEEP}", "nested more than 30 times"),
+    "laughing-config": ("config.yaml", "a: &a [x]\nb: [*a, *a]\n", "anchors and aliases"),
+    "huge-grid": ("config.yaml", "grid: 100000x100000\n", "has 10,000,000,000 cells"),
+    "digits-in-result": ("result.json", f'{{"rounds": {"9" * 6000}}}', "number out of range"),
+    "digits-in-config": ("config.yaml", f"seed: {'9' * 6000}", "seed=inf: not allowed"),
+    "round-of-text": ("events.jsonl", '{"event": "population", "round": "abc"}\n', "round='abc'"),
+    "score-of-text": (
+        *("events.jsonl", '{"event": "population", "round": 1, "score": []}\n'),
+        "line 1: not an event: population.score=[]",
+    ),
+    "wrong-result": ("result.json", '{"scores": {"values": {"fid": "x"}}}', "scores.values.fid"),
+    "huge-values": ("result.json", f'{{"scores": {{"values": {{"fid": {10**4000}}}}}}}', "fid"),
+    "piped-result": ("result.json", None, "is not a regular file"),
+    "piped-events": ("events.jsonl", None, "is not a regular file"),
+    "piped-config": ("config.yaml", None, "is not a regular file"),
+}
+
+
+def test_one_hostile_folder_does_not_hide_the_others(
+    trained: tuple[Path, str], tmp_path: Path
+) -> None:
+    run, _ = trained
+    listed = tmp_path / "runs"
+    for name in ("sound", *HOSTILE, "new\nline \x1b[31m", os.fsdecode(b"not-\xff-utf8")):
+        folder = listed / name
+        folder.mkdir(parents=True)
+        for file in ("config.yaml", "events.jsonl", "result.json"):
+            (folder / file).write_bytes((run / file).read_bytes())
+    for name, (file, content, _) in HOSTILE.items():
+        if content is None:
+            (listed / name / file).unlink()
+            os.mkfifo(listed / name / file)
+        else:
+            (listed / name / file).write_text(content)
+    with (listed / "sound" / "events.jsonl").open("a") as events:
+        events.write("not an event at all\n")
+    for name in ("huge-file", "huge-config"):
+        shutil.copytree(listed / "sound", listed / name)
+        file = "result.json" if name == "huge-file" else "config.yaml"
+        with (listed / name / file).open("wb") as empty:
+            empty.truncate(10**12)
+    (listed / "loop").symlink_to("loop")
+    code, output, errors = remuda(tmp_path, "runs", str(listed))
+    assert (code, errors) == (0, "")
+    rows = {line.removeprefix(f"{listed}/"): line for line in output.splitlines()[1:]}
+    found = {name.split("  ")[0]: row for name, row in rows.items()}
+    for name, (_, _, says) in HOSTILE.items():
+        row = next(row for start, row in found.items() if start.split(" ")[0] == name)
+        assert re.search(rf"{name} +damaged .*{re.escape(says)}", row), row
+    for name in ("huge-file", "huge-config"):
+        assert re.search(rf"{name} +damaged +.*1,?000", output)
+    for name in ("sound", r"new\nline \x1b[31m", r"not-\udcff-utf8"):
+        assert re.search(rf"{re.escape(name)} +finished +cellular ", output), output
+    assert len(rows) == len(HOSTILE) + 5 + 1
+    assert re.search("loop +damaged .*loop/config.yaml: cannot be read: is a link", output)
+
+
+@pytest.mark.parametrize("command", ["sample", "score", "resume", "status", "gam", "curves"])
+def test_commands_on_one_hostile_run_end_in_one_line(
+    command: str, trained: tuple[Path, str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained[0], run)
+    words = [command, str(run), *([str(trained[0])] if command == "gam" else [])]
+    for name, (file, content, _) in HOSTILE.items():
+        shutil.copy(trained[0] / "config.yaml", run)
+        shutil.copy(trained[0] / "result.json", run)
+        shutil.copy(trained[0] / "events.jsonl", run)
+        (run / file).unlink()
+        if content is None:
+            os.mkfifo(run / file)
+        else:
+            (run / file).write_text(content)
+        code, _, errors = remuda(tmp_path, *words)
+        if code:
+            assert code in (2, 3), (name, errors)
+            assert len(errors.splitlines()) == 1, (name, errors)
+            assert errors.startswith("remuda: "), (name, errors)
+        else:
+            assert errors == "", (name, errors)
+        (run / file).unlink()
 
 
 def test_no_runs_says_how_to_start_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from remuda.compare.plan import (
 )
 from remuda.config import load_config
 from remuda.errors import ConfigError, StoreError
+from remuda.files import write_json
 from remuda.runs.prepare import Run
 
 TINY = ("data=r15", "data.limit=60", "training.batch_size=10", "network.hidden=[4]")
@@ -139,3 +141,27 @@ def test_a_budget_beyond_all_reason_is_refused() -> None:
 def test_a_budget_below_one_round_names_the_least() -> None:
     with pytest.raises(ConfigError, match=r"one round of arm a takes 300 images.*images=300"):
         rounds_within(Budget("images", 299), 300.0, 300.0, "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seeds": [*range(10_001)]}, "seeds"),
+        ({"seeds": [-1]}, "seeds.0=-1"),
+        ({"workers": 10**9}, "workers=1000000000"),
+        ({"collapsed": "tvd"}, "collapsed='tvd'"),
+        ({"additions": [{"time": "x", "seeds": ["a"]}]}, "additions.0.seeds.0='a'"),
+        ({"runs": {"zero": "run"}}, "arms.0.runs.zero"),
+    ],
+)
+def test_a_plan_of_others_has_the_types_and_sizes_that_plans_have(
+    change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    values = make_plan("rounds=3").model_dump(mode="json")
+    if "runs" in change:
+        values["arms"][0].update(change)
+    else:
+        values.update(change)
+    write_json(tmp_path / "plan.json", values)
+    with pytest.raises(StoreError, match=rf"plan\.json: not a plan of a comparison: {says}"):
+        read_plan(tmp_path)

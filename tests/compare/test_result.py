@@ -267,3 +267,10 @@ def test_tables_are_also_markdown_and_csv() -> None:
 )  # fmt: skip
 def test_numbers_show_four_digits_that_count(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_the_page_holds_no_markup_of_others() -> None:
+    page = markdown(
+        found({"grid": LOW, "alone": HIGH}), "<b>a</b>", ["[x](http://evil)", "a\nb\x1b[31m"]
+    )
+    assert page.startswith("# &lt;b>a&lt;/b>\n- [x\\](http://evil)\n- a\\nb\\x1b[31m\n")

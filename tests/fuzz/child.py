@@ -29,7 +29,7 @@ _MOST_CPU_SECONDS = 2.0
 _MOST_SECONDS = 60.0  # of waiting: others may use the machine
 _MOST_MEMORY = 512 * 2**20  # above what the process has when it starts
 _MEMORY_SETTING = "64M"  # REMUDA_MEMORY: what a file may take
-_MOST_LINES, _MOST_LETTERS = 5, 3000  # of a message
+_MOST_LINES, _MOST_LETTERS = 22, 10_000  # of a message: mistakes in settings have a line each
 _MOST_FAILURES = 20  # after which a target is given up
 
 

@@ -14,6 +14,13 @@ from tests.fuzz.child import fuzz
 from tests.fuzz.target import Target
 
 
+class _RawError(RemudaError):
+    """What no message should be."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def _read(path: Path) -> object:
     """A reader that obeys the first letter."""
     match path.read_bytes()[:1]:
@@ -32,9 +39,9 @@ def _read(path: Path) -> object:
             except MemoryError as error:
                 raise DataError("a: damaged") from error
         case b"f":
-            raise RemudaError("a\x1b[2Jb")
+            raise _RawError("a\x1b[2Jb")
         case b"g":
-            raise RemudaError("a\n" * 10)
+            raise RemudaError(*["a"] * 30)
         case b"h":
             warnings.warn("careful", stacklevel=1)
         case b"i":
@@ -49,7 +56,7 @@ FAULTS = {
     b"d": "MemoryError",
     b"e": "took more than 512 MB of memory",
     b"f": "control characters",
-    b"g": "11 lines",
+    b"g": "30 lines",
     b"h": "UserWarning: careful",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from remuda.files import to_json
-from remuda.gan.parcels import Parcel, decode_parcel, map_parcel
+from remuda.gan.parcels import Parcel, ParcelError, decode_parcel, map_parcel
 
 TENSORS = {
     "generator.network.b": torch.arange(6.0).reshape(2, 3),
@@ -99,3 +100,34 @@ def test_several_parts_can_be_asked_for(tmp_path: Path) -> None:
     for found in (parcel.only(parts), map_parcel(tmp_path / "parcel", parts)):
         assert set(found.tensors) == wanted
         assert found.meta == META
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"a": ("F32", [0, 2**63])}, "size"),
+        ({"a": ("F32", [0, 2**33, 2**33])}, "overflow"),
+        ({"a": ("F4", [0])}, "F4"),
+        ({"a": ("F32", [1])}, "shape"),
+        ({"a": ("F32", [0])}, "remuda"),
+    ],
+)
+def test_a_header_that_torch_cannot_follow_is_no_parcel(
+    header: dict[str, tuple[str, list[int]]], says: str
+) -> None:
+    described = {
+        name: {"dtype": kind, "shape": shape, "data_offsets": [0, 0]}
+        for name, (kind, shape) in header.items()
+    }
+    text = json.dumps(described).encode()
+    with pytest.raises(ParcelError, match=rf"^not a parcel: .*{says}"):
+        decode_parcel(len(text).to_bytes(8, "little") + text)
+
+
+def test_a_header_that_takes_too_much_memory_is_refused_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REMUDA_MEMORY", "1M")
+    text = b'{"a": "' + b"x" * 100_000 + b'"}'
+    with pytest.raises(ParcelError, match="its header of 100,009 bytes takes too much memory"):
+        decode_parcel(len(text).to_bytes(8, "little") + text)

@@ -16,7 +16,7 @@ from remuda.gan.cell import Cell
 from remuda.gan.game import Losses, Rivals
 from remuda.gan.learner import Gan
 from remuda.gan.parcels import Parcel
-from remuda.methods import ancestor, lineage, linked_cells, mean_tensors
+from remuda.methods import ancestor, build_method, lineage, linked_cells, mean_tensors
 from remuda.methods.averaging import averaged, relatives
 from tests.tiny import (
     DCGAN,
@@ -273,6 +273,17 @@ def test_cells_that_average_late_in_a_run_are_linked() -> None:
     method = Population(averaging(4, method={"every": 60})).method
     assert set(linked_cells(method, 4, 60).values()) == {frozenset([cell]) for cell in range(4)}
     assert set(linked_cells(method, 4, 61).values()) == {frozenset(range(4))}
+
+
+def test_cells_that_never_meet_are_found_so_however_long_the_run() -> None:
+    for config in (
+        averaging(4, method={"name": "independent"}),
+        averaging(4, method={"name": "gap", "swap": "none"}),
+        tiny_config(grid={"shape": "1x1"}, method={"name": "cellular", "tournament_size": 1}),
+    ):
+        cells = config.cells
+        alone = {frozenset([cell]) for cell in range(cells)}
+        assert set(linked_cells(build_method(config), cells, 10**9).values()) == alone
 
 
 # ---------------------------------------------------------------------------- strangers

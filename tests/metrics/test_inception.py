@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,8 @@ def test_every_tensor_must_be_there_fit_and_be_known(
     for case, says in cases:
         # As if read from a file: those of a real network take a second each.
         tensors = {key: torch.from_numpy(value).float() for key, value in case.items()}
-        monkeypatch.setattr(inception, "_read", lambda _path, tensors=tensors: tensors)
+        monkeypatch.setattr(inception, "_content", lambda _path: b"")
+        monkeypatch.setattr(inception, "_tensors", lambda *_, tensors=tensors: tensors)
         with pytest.raises(StoreError, match=rf"^w.npz: .*{says}"):
             read_inception(Path("w.npz"))
 
@@ -120,10 +122,29 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"w.npz: not a readable"):
         read_inception(tmp_path / "w.npz")
     np.savez(tmp_path / "w.npz", x=np.array([{}], dtype=object))
-    with pytest.raises(StoreError, match=r"w.npz: not a readable .*allow_pickle"):
+    with pytest.raises(StoreError, match=r"w.npz: not a readable .*x.npy is no array of numbers"):
         read_inception(tmp_path / "w.npz")
     with pytest.raises(StoreError, match="no such file"):
         read_inception(tmp_path / "nowhere.safetensors")
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(StoreError, match=r"pipe\.npz: cannot be read: is not a regular file"):
+        read_inception(tmp_path / "pipe.npz")
+
+
+def test_arrays_are_no_larger_than_they_are_in_the_archive(tmp_path: Path) -> None:
+    """Neither what the archive says of their sizes is believed, nor what the arrays say."""
+    path = tmp_path / "w.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.npy", bytes(500 * 2**20))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(StoreError, match=r"w\.npz: not a readable .*its arrays are larger"):
+        read_inception(path)
+    np.savez(path, x=np.zeros(3, np.float32))
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "v.npz", "w") as lying:
+        array = archive.read("x.npy").replace(b"(3,), }            ", b"(999999999999,), } ")
+        lying.writestr("x.npy", array)
+    with pytest.raises(StoreError, match=r"v\.npz: not a readable .*x.npy is no array of numbers"):
+        read_inception(tmp_path / "v.npz")
 
 
 def test_full_weights_give_logits(arrays: Arrays, tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +31,7 @@ from remuda.metrics import (
     train_on_labels,
     trainable,
 )
+from remuda.metrics.classifier import tensors_digest
 from remuda.metrics.own_extractor import OwnCard
 
 SHAPES = [(1, 28, 28), (3, 40, 70), (2, 3, 5), (4, 1, 1), (1,), (2,), (90,)]
@@ -226,10 +231,34 @@ def changed(extractor: OwnExtractor) -> dict[str, tuple[bytes, str]]:
         "undescribed": (save(load(good)), "description"),
         "newer": (newer, "format 2"),
         "other data": (random_features(noise(30, 3)).encoded(), "for 3 items, and the data are 2"),
+        "larger than it is": (redescribed(extractor, kind="labels", classes=10**6), "does not fit"),
+        "no share": (redescribed(extractor, largest=-2.0), "damaged description"),
+        "bfloat16": (
+            redescribed(extractor, lambda tensor: tensor.bfloat16()),
+            "not the weights of this extractor",
+        ),
+        "not finite": (
+            redescribed(extractor, lambda tensor: tensor * float("inf")),
+            "not finite",
+        ),
     }
 
 
-@pytest.mark.parametrize("damage", ["truncated", "tampered", "undescribed", "newer", "other data"])
+def redescribed(
+    extractor: OwnExtractor, change: Callable[[Tensor], Tensor] = lambda tensor: tensor, **card: Any
+) -> bytes:
+    """Its file with other tensors or another card, and a checksum that fits them."""
+    tensors = {name: change(tensor) for name, tensor in load(extractor.encoded()).items()}
+    kinds = {tensor.dtype for tensor in tensors.values()}
+    sha256 = tensors_digest(tensors) if kinds == {torch.float32} else ""
+    about = {"card": {**extractor.card.model_dump(), **card}, "sha256": sha256}
+    return save(tensors, {"remuda": json.dumps(about)})
+
+
+DAMAGES = ["truncated", "tampered", "undescribed", "newer", "other data", "larger than it is"]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "no share", "bfloat16", "not finite"])
 def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
     content, words = changed(random_features(noise(30, 2)))[damage]
     path = tmp_path / "e.safetensors"
@@ -237,3 +266,9 @@ def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=words) as error:
         read_own_extractor(path, (2,))
     assert str(path) in str(error.value)
+
+
+def test_a_pipe_in_the_place_of_an_extractor_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "e.safetensors")
+    with pytest.raises(StoreError, match=r"e\.safetensors: cannot be read: is not a regular file"):
+        read_own_extractor(tmp_path / "e.safetensors", (2,))

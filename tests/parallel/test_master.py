@@ -15,7 +15,8 @@ from remuda.parallel.observer import Observer
 from remuda.parallel.protocol import Timeouts
 from remuda.parallel.starting import configure, work
 from remuda.parallel.transports.local import LocalMaster
-from remuda.runs.prepare import Run, environment
+from remuda.runs.environment import environment
+from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests.tiny import tiny_config, tiny_dataset
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,19 @@ import safetensors.torch
 import torch
 from scipy.stats import chisquare
 
-from remuda.config import DcganSettings, GranSettings, MlpSettings, NetworkSettings
+from remuda.config import (
+    DcganSettings,
+    GranSettings,
+    MlpSettings,
+    NetworkSettings,
+    ResnetSettings,
+)
 from remuda.data import Scaling
 from remuda.errors import ConfigError, NewerFormatError, StoreError
 from remuda.files import digest
-from remuda.gan.networks import build_generator
-from remuda.runs.ensemble import Ensemble, Member, load_ensemble
+from remuda.gan.networks import build_generator, generator_skeleton
+from remuda.runs.ensemble import Ensemble, Labels, Member
+from remuda.runs.loading import load_ensemble
 
 NETWORK = MlpSettings(latent=3, hidden=(4,))
 SHAPE = (1, 4, 4)
@@ -223,6 +231,17 @@ def test_the_card_tells_what_it_is_and_how_to_use_it(saved: Path) -> None:
         assert told in card
 
 
+def test_labels_make_no_markup_on_the_card(tmp_path: Path) -> None:
+    names = ("<script>x</script>", "[a](http://evil)|b\n# c\x1b[31m")
+    labels = Labels(names, (0.5, 0.5))
+    about = {"data": "<img src=x>", "run": "[x](y)"}
+    Ensemble(NETWORK, SHAPE, (member(0, 1.0),), about=about, labels=labels).save(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "&lt;script>x&lt;/script>" in card
+    assert r"| [a\](http://evil)\|b\n# c\x1b[31m | 0.5000 |" in card
+    assert not re.search(r"<[a-z/]|[^\\]\]\(|\x1b", card.partition("```")[0])
+
+
 def test_the_card_calls_one_generator_no_mixture(saved: Path, tmp_path: Path) -> None:
     assert (saved / "README.md").read_text().startswith("# A mixture of generators trained by")
     whole = load_ensemble(saved)
@@ -270,6 +289,16 @@ def unsafe(folder: Path) -> None:
     content = b"\x80\x04cos\nsystem\n"
     (folder / "model.safetensors").write_bytes(content)
     described(lambda description: description.update(sha256=digest(content)))(folder)
+
+
+def replaced_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Put something else in the place of the weights."""
+
+    def tamper(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        make(folder / "model.safetensors")
+
+    return tamper
 
 
 TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -323,7 +352,18 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "huge shape": (
         described(lambda d: d.update(shape=[1, 2**20, 2**20])),
-        "config.json: not a valid ensemble: tensor 0.2.(weight|bias) does not fit",
+        "config.json: would take 8.8 TB for a sample of 1x1048576x1048576; allowed:",
+    ),
+    "many layers": (
+        described(lambda d: d["network"].update(hidden=[1] * 200_000)),
+        "not a remuda ensemble: network.*hidden.*200,000 layers; allowed: at most 1,000",
+    ),
+    "negative shape": (described(lambda d: d.update(shape=[-1, 4, 4])), "ensemble: shape.0=-1"),
+    "side beyond all": (described(lambda d: d.update(shape=[1, 10**4000, 4])), "shape.1=1000"),
+    "pipe": (replaced_by(os.mkfifo), "model.safetensors: cannot be read: is not a regular file"),
+    "link to a device": (
+        replaced_by(lambda path: path.symlink_to("/dev/zero")),
+        "model.safetensors: cannot be read: is a link; expected a file",
     ),
     "other shape": (
         described(lambda d: d.update(shape=[1, 5, 5])),
@@ -374,6 +414,49 @@ def test_a_tampered_ensemble_is_refused_by_name(case: str, saved: Path) -> None:
     assert said.startswith(str(saved))
     assert len(said.splitlines()) == 1
     assert isinstance(caught.value, NewerFormatError) == (case == "newer")
+
+
+def test_few_weights_that_make_huge_pictures_are_refused_before_they_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A residual network of one channel has as few weights for any side."""
+    small = (1, 32, 32)
+    network = ResnetSettings(latent=1, width=1)
+    state = build_generator(network, small, torch.Generator().manual_seed(0)).state_dict()
+    Ensemble(network, small, (Member(0, 1.0, state),)).save(tmp_path)
+    load_ensemble(tmp_path).sample(2)
+    huge = (1, 2**14, 2**14)
+    blocks = generator_skeleton(network, huge).state_dict()
+    tensors = {
+        f"0.{name}": torch.zeros(value.shape).to(value.dtype) for name, value in blocks.items()
+    }
+
+    def put(found: dict[str, torch.Tensor]) -> None:
+        found.clear()
+        found.update(tensors)
+
+    weighed(put)(tmp_path)
+    described(lambda d: d.update(shape=list(huge)))(tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_size < 50_000
+    monkeypatch.setenv("REMUDA_MEMORY", "1G")
+    with pytest.raises(
+        StoreError, match=r"config.json: would take 2\.1 GB for a sample of 1x16384"
+    ):
+        load_ensemble(tmp_path)
+    monkeypatch.setenv("REMUDA_MEMORY", "3G")
+    with pytest.raises(StoreError, match=r"would take 4\.3 GB for a sample of member 0; allowed"):
+        load_ensemble(tmp_path)
+    monkeypatch.setenv("REMUDA_MEMORY", "8G")
+    with pytest.raises(
+        ConfigError, match=r"count=64: would take 274.9 GB for samples of 1x16384x16"
+    ):
+        load_ensemble(tmp_path).sample(64)
+
+
+@pytest.mark.parametrize("count", [10**12, 10**30])
+def test_more_samples_than_fit_into_memory_are_refused(ensemble: Ensemble, count: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^count={count}: would take .*TB for samples of 1x4x4"):
+        ensemble.sample(count)
 
 
 def test_fields_of_a_later_version_are_ignored(ensemble: Ensemble, saved: Path) -> None:

@@ -14,7 +14,8 @@ from remuda.config import ClassDcganSettings, MlpSettings
 from remuda.data import Scaling
 from remuda.errors import ConfigError, StoreError
 from remuda.gan.networks import build_generator
-from remuda.runs.ensemble import Ensemble, Labels, Member, load_ensemble
+from remuda.runs.ensemble import Ensemble, Labels, Member
+from remuda.runs.loading import load_ensemble
 
 NAMES = ("cat", "dog", "cow")
 TOY = MlpSettings(latent=2, hidden=(3,))

@@ -13,8 +13,8 @@ from remuda.config.base import Settings
 from remuda.errors import DamagedError
 from remuda.parallel import training
 from remuda.parallel.engines import Engine
-from remuda.runs.ensemble import load
 from remuda.runs.identity import EXTRACTOR, _chosen, is_id, run_id
+from remuda.runs.loading import load
 from remuda.runs.records import Environment
 from remuda.runs.store import RunFolder
 from tests.tiny_runs import tiny, tree, write_data

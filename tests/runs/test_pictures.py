@@ -104,3 +104,10 @@ def test_every_sample_is_above_its_training_image(channels: int) -> None:
         for x, top in enumerate(tops):
             if len(top) == 56:
                 assert (part[top[-1] + 3 : top[-1] + 59, x] == 255).all()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31m", "\ud800", "x" * 5000, ""])
+def test_rows_may_be_called_anything(name: str) -> None:
+    picture = sheet(np.zeros((2, 1, 8, 8), np.float32), 1, [name, "a"])
+    with Image.open(io.BytesIO(picture)) as image:
+        assert image.width < 700

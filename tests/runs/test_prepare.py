@@ -12,7 +12,9 @@ from remuda.config import Config, load_config, validate
 from remuda.data import Dataset, dataset_from_array
 from remuda.errors import ConfigError
 from remuda.metrics import Scorer
-from remuda.runs.prepare import Run, changed_settings
+from remuda.runs.environment import changed_settings
+from remuda.runs.prepare import Run
+from tests.tiny import tiny_config, tiny_dataset
 
 SMALL: dict[str, Any] = {
     "network": {"family": "mlp", "latent": 4, "hidden": [8]},
@@ -124,3 +126,31 @@ def test_a_cell_that_goes_on_is_what_it_was_and_not_scored_again(
         assert all(
             torch.equal(value, one.tensors()[name]) for name, value in other.tensors().items()
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"score": {"samples": 10**12}},
+            "score.samples=1000000000000: would take .*TB for samples",
+        ),
+        ({"score": {"final_samples": 10**12}}, "score.final_samples=10+: would take"),
+        (
+            {"network": {"family": "mlp", "hidden": [10**7, 10**7]}},
+            "network.family=mlp: would take",
+        ),
+        (
+            {"network": {"family": "mlp", "latent": 10**12}},
+            "network.family=mlp: would take .*TB for",
+        ),
+        ({"network": {"family": "mlp", "hidden": [2**62]}}, "network.family=mlp: of impossible"),
+        ({"network": {"family": "dcgan", "width": 10**8}}, "network.family=dcgan: would take"),
+        ({"network": {"family": "dcgan", "latent": 2**80}}, "network.family=dcgan: of impossible"),
+    ],
+)
+def test_settings_that_take_more_memory_than_there_is_are_refused_before_they_do(
+    change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{says}"):
+        Run.prepare(tiny_config(**change), tiny_dataset())

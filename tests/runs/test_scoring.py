@@ -16,7 +16,8 @@ from remuda.data import load_dataset
 from remuda.errors import ConfigError, DataError, RemudaError, StoreError
 from remuda.metrics import SampleStatistics, fid, load_extractor, some_of
 from remuda.runs import scoring
-from remuda.runs.prepare import Run, check_environment
+from remuda.runs.environment import check_environment
+from remuda.runs.prepare import Run
 from remuda.runs.store import RunFolder
 from tests import tiny_runs
 from tests.tiny import tiny_config

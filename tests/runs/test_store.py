@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from remuda.config import Config, load_config
-from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreError
+from remuda.config.records import read_record
+from remuda.errors import ConfigError, DamagedError, NewerFormatError, RemudaError, StoreError
 from remuda.files import disk, write_atomically
 from remuda.gan.parcels import Parcel
 from remuda.runs import checkpoints, store
+from remuda.runs.records import RunResult
 from remuda.runs.store import RunFolder, find_runs, fresh_path
 from tests import faults
 from tests.tiny_runs import (
@@ -215,7 +217,8 @@ def test_looking_at_a_run_does_not_write_to_it(folder: RunFolder) -> None:
 
 
 def test_events_are_lines_of_json_with_a_time(folder: RunFolder) -> None:
-    folder.append_event({"event": "round", "round": 1, "score": float("nan"), "name": "a\u2028b"})
+    event = {"event": "round", "round": 1, "cell": 0}
+    folder.append_event({**event, "score": float("nan"), "name": "a\u2028b"})
     folder.append_event({"event": "finished"})
     events = folder.events()
     assert [event["event"] for event in events] == ["round", "finished"]
@@ -251,11 +254,86 @@ def test_a_torn_line_alone_does_not_spoil_the_next(folder: RunFolder) -> None:
 
 
 def test_lines_that_are_no_events_are_left_out(folder: RunFolder) -> None:
-    lines = ["7", "[]", "", '{"event": "started", "round": "x"}', "null", "[" * 100_000]
+    lines = ["7", "[]", "", '{"event": "started", "why": "x"}', "null", "[" * 100_000]
     (folder.path / "events.jsonl").write_text("\n".join(lines) + "\n")
     for _ in range(2):
-        assert folder.events() == [{"event": "started", "round": "x"}]
+        assert folder.events() == [{"event": "started", "why": "x"}]
         folder.rewind_events(0)
+
+
+ROUND = {"event": "round", "round": 1, "cell": 0}
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        ({**ROUND, "round": "abc"}, r"round\.round='abc': Input should be a valid integer"),
+        ({**ROUND, "round": True}, "round.round=True"),
+        ({**ROUND, "round": -1}, "round.round=-1"),
+        ({**ROUND, "round": 10**4000}, "round.round=1000"),
+        ({"event": "round", "round": 1}, "round.cell is missing"),
+        ({**ROUND, "seconds": {"train": 1e300}}, r"round\.seconds\.train=1e\+300"),
+        ({**ROUND, "seconds": 3.5}, "round.seconds=3.5"),
+        ({**ROUND, "bytes": {"saved": None}}, "round.bytes.saved=None"),
+        ({**ROUND, "cost": {"train": 1}}, "round.cost.validation is missing"),
+        ({**ROUND, "centre": {"generator": {}}}, r"round\.centre\.generator\.from is missing"),
+        ({**ROUND, "lr_generator": "x" * 999}, r"round\.lr_generator='x{59}\.\.\.: Input"),
+        ({"event": "population"}, "population.round is missing"),
+        ({"event": "population", "round": 1, "score": "good"}, "population.score='good'"),
+        ({"event": "population", "round": 1, "coverage": [1]}, r"population\.coverage=\[1\]"),
+        ({"event": 3}, "event.event=3"),
+        ({"round": 1}, "event.event is missing"),
+        ({"event": "lost", "round": "x"}, "event.round='x'"),
+    ],
+)
+def test_events_with_other_types_are_damage_and_do_not_survive_a_restart(
+    folder: RunFolder, event: dict[str, Any], says: str
+) -> None:
+    path = folder.path / "events.jsonl"
+    path.write_text(f"{json.dumps(ROUND)}\n{json.dumps(event)}\n")
+    found = folder.iter_events()
+    assert next(found) == ROUND
+    with pytest.raises(DamagedError, match=rf"^{path}: line 2: not an event: {says}") as caught:
+        next(found)
+    assert len(str(caught.value)) < 400
+    folder.rewind_events(1)
+    assert folder.events() == [ROUND]
+
+
+def test_a_line_that_never_ends_is_not_read_to_its_end(folder: RunFolder) -> None:
+    path = folder.path / "events.jsonl"
+    with path.open("wb") as file:
+        file.truncate(10**11)  # a file of a hundred gigabytes that takes no room
+    with pytest.raises(DamagedError, match=r"line 1: not an event: longer than 4,194,304 bytes"):
+        folder.events()
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "result.json", "env.json", "config.yaml"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "link to a file"])
+def test_files_of_a_run_are_neither_pipes_nor_links(
+    folder: RunFolder, name: str, kind: str, tmp_path: Path
+) -> None:
+    path = folder.path / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        (tmp_path / "elsewhere").write_text("{}")
+        path.symlink_to("/dev/zero" if kind == "link to a device" else tmp_path / "elsewhere")
+    readers: dict[str, Callable[[], object]] = {
+        "events.jsonl": lambda: folder.events(),
+        "result.json": lambda: read_record(path, RunResult, "result"),
+        "env.json": lambda: folder.env(),
+        "config.yaml": lambda: folder.config(),
+    }
+    expected = "is not a regular file" if kind == "pipe" else "is a link; expected a file"
+    with pytest.raises(RemudaError, match=rf"^{path}: cannot be read: {expected}"):
+        readers[name]()
+
+
+def test_the_lock_of_a_stranger_may_be_a_pipe(folder: RunFolder) -> None:
+    os.mkfifo(folder.path / ".lock")
+    assert not folder.is_locked()
 
 
 # ---------------------------------------------------------------------------- checkpoints

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remuda.errors import ConfigError, StoreError
+from remuda.errors import ConfigError
 from remuda.runs.store import RunFolder
 
 
@@ -55,14 +55,11 @@ def read_costs(path: Path) -> Costs:
     folder = RunFolder.open(path)
     cells = folder.config().cells
     found: dict[int, dict[int, tuple[float, float]]] = {}
-    for event in folder.events():
+    for event in folder.iter_events():
         cost = event.get("cost")
-        if event.get("event") == "round" and cost is not None:
-            try:
-                pair = (_number(cost["train"]), _number(cost["validation"]))
-                found.setdefault(int(event["round"]), {})[int(event["cell"])] = pair
-            except (LookupError, TypeError, ValueError) as error:
-                raise StoreError(f"{path}: an event with a damaged cost: {error!r}") from None
+        if event["event"] == "round" and cost is not None:
+            pair = (_number(cost["train"]), _number(cost["validation"]))
+            found.setdefault(event["round"], {})[event["cell"]] = pair
     rounds = sorted(round for round, costs in found.items() if costs.keys() >= set(range(cells)))
     if not rounds:
         raise ConfigError(

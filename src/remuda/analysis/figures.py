@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.analysis.extras import require
+from remuda.errors import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,8 +60,9 @@ def battle(
     for line, members in ((axes.axhline, judges), (axes.axvline, names)):
         for edge in _borders(members):
             line(edge - 0.5, color="white", linewidth=4, zorder=4)
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(judges)), judges)
+    columns, rows = map(literal, names), map(literal, judges)
+    axes.set_xticks(range(len(names)), columns, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(judges)), rows)
     axes.set_xlabel("generator")
     axes.set_ylabel("discriminator")
     axes.set_title("share of samples called real", loc="left")
@@ -71,7 +73,7 @@ def battle(
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0)
     notes = "   ".join((*legend, "hatched: may not judge"))
-    figure.supxlabel(notes, x=0.99, ha="right", fontsize=7.5, color=FAINT)
+    figure.supxlabel(literal(notes), x=0.99, ha="right", fontsize=7.5, color=FAINT)
     return png(figure)
 
 
@@ -123,7 +125,7 @@ def class_bars(
     axes.set_xlabel("class, as the classifier sees it")
     axes.set_ylabel("share")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title(title, loc="left")
+    axes.set_title(literal(title), loc="left")
     plain_axes(axes)
     axes.grid(axis="x", visible=False)
     axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.99))
@@ -152,9 +154,9 @@ def overlay(data: Array, made: Mapping[str, Array], title: str) -> bytes:
             marker=("o", "^", "s", "D", "v")[place % 5],
             linewidths=0,
             alpha=0.7,
-            label=f"{name} ({len(points)})",
+            label=literal(f"{name} ({len(points)})"),
         )
-    axes.set_title(title, loc="left")
+    axes.set_title(literal(title), loc="left")
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -205,7 +207,7 @@ def scatters(panels: Sequence[Panel], modes: Array | None, reach: float) -> byte
         axes.scatter(
             panel.points[:, 0], panel.points[:, 1], s=5, color=colour, linewidths=0, alpha=0.55
         )
-        axes.set_title(panel.name, loc="left")
+        axes.set_title(literal(panel.name), loc="left")
         axes.set_xlabel(panel.note or " ", loc="left", fontsize=8, color=FAINT)
         axes.set_xlim(low[0] - margin, high[0] + margin)
         axes.set_ylim(low[1] - margin, high[1] + margin)
@@ -235,7 +237,7 @@ def learning_curves(curves: Sequence[Curve]) -> bytes:
                 panel.plot(one.rounds, values.T, color=colour, linewidth=0.7, alpha=0.28)
             panel.plot(one.rounds, values.mean(0), color=colour, linewidth=1.8, label=label)
         members = f"{len(one.train)} member{'s' if len(one.train) > 1 else ''}"
-        panel.set_title(f"{one.name}, {members}", loc="left")
+        panel.set_title(literal(f"{one.name}, {members}"), loc="left")
         panel.set_ylim(low - 0.06 * (high - low + 1e-9), high + 0.06 * (high - low + 1e-9))
         panel.set_xlabel("round")
         plain_axes(panel)
@@ -245,7 +247,7 @@ def learning_curves(curves: Sequence[Curve]) -> bytes:
     for place, one in enumerate(curves):
         gaps = np.abs(one.train - one.validation)
         colour = COLOURS[(place + 2) % len(COLOURS)]
-        label = f"{one.name}: {gaps.mean():.4f}"
+        label = literal(f"{one.name}: {gaps.mean():.4f}")
         last.plot(one.rounds, gaps.mean(0), color=colour, linewidth=1.6, label=label)
     last.set_title("spread |training − validation|", loc="left")
     last.set_xlabel("round")
@@ -273,6 +275,11 @@ def plain_axes(axes: Axes) -> None:
     axes.tick_params(length=0, labelcolor=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
+
+
+def literal(text: str) -> str:
+    """Text of others in which matplotlib sees no formula, and nothing that has no shape."""
+    return "\n".join(map(visible, text.split("\n"))).replace("$", r"\$")
 
 
 def png(figure: Figure) -> bytes:

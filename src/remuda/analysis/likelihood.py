@@ -20,7 +20,8 @@ from remuda.metrics.ais import (
     log_likelihood,
     with_prior,
 )
-from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.ensemble import Ensemble
+from remuda.runs.loading import load
 from remuda.runs.population import held_out, run_data
 from remuda.streams import tensor_stream
 

@@ -15,7 +15,8 @@ from remuda.analysis.naming import short_names
 from remuda.errors import ConfigError, shape_text
 from remuda.metrics import mode_coverage, some_of
 from remuda.metrics.coverage import REACH
-from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.ensemble import Ensemble
+from remuda.runs.loading import load
 from remuda.runs.population import run_data
 
 Array = npt.NDArray[np.float32]

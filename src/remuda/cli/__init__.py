@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 from remuda.cli import analysis, cluster, compare, inputs, results, training
+from remuda.cli.printing import complain, say
 from remuda.errors import RemudaError
 from remuda.files import VERSION
 
@@ -37,21 +38,20 @@ def main() -> NoReturn:
         code = app(sys.argv[1:] or ["--help"], prog_name="remuda", standalone_mode=False)
         sys.stdout.flush()
     except RemudaError as error:
-        for line in str(error).splitlines():
-            print(f"remuda: {line}", file=sys.stderr)
+        complain(*error.lines)
         code = error.exit_code
     except _UsageError as error:
-        print(f"remuda: {_usage_message(error)}", file=sys.stderr)
+        complain(_usage_message(error))
         code = 2
     except OSError as error:
         # Files that cannot be written are a StoreError; what is left is the standard output.
         if error.errno != errno.ENOSPC:
             raise
-        print(f"remuda: the output cannot be written: {error.strerror}", file=sys.stderr)
+        complain(f"the output cannot be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered is flushed at exit
         code = 3
     except (KeyboardInterrupt, typer.Abort):
-        print("remuda: interrupted", file=sys.stderr)
+        complain("interrupted")
         code = 128 + signal.SIGINT
     sys.exit(code)
 
@@ -66,7 +66,7 @@ def _usage_message(error: Exception) -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"remuda {VERSION}")
+        say(f"remuda {VERSION}")
         raise typer.Exit
 
 

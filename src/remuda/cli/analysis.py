@@ -5,18 +5,16 @@ As in `cli`, what needs torch or matplotlib is imported inside the command that 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from remuda.cli.options import DataDir, RunPath, Seed, whole_number
-from remuda.errors import ConfigError
+from remuda.cli.printing import say
+from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from remuda.analysis.battle import Battle
     from remuda.runs.scoring import Scores
 
@@ -115,6 +113,7 @@ def gam(
 
     with Console(stderr=True).status("loading") as status:
         from remuda.analysis.battle import fight
+        from remuda.cli.tables import verbatim
 
         found = fight(
             paths,
@@ -124,7 +123,7 @@ def gam(
             samples=count,
             seed=seed,
             data_dir=data_dir,
-            progress=status.update,
+            progress=lambda message: status.update(verbatim(message)),
         )
         from remuda.analysis.figures import battle
 
@@ -140,20 +139,24 @@ def _legend(found: Battle) -> list[str]:
 
 
 def _print_battle(found: Battle) -> None:
-    print(
+    from remuda.cli.tables import plain_table, print_table
+
+    say(
         f"share of {found.samples} samples that a discriminator (row) calls real, by generator "
         "(column); in brackets: may not judge"
     )
-    table = _table("", *found.names)
+    table = plain_table("", *found.names, numbers=True)
     for name, shares, allowed in zip(found.judges, found.shares, found.allowed, strict=True):
         cells = zip(shares.tolist(), allowed.tolist(), strict=True)
         table.add_row(name, *(f"{value:.3f}" if may else f"({value:.3f})" for value, may in cells))
-    _show(table)
+    print_table(table)
     for line in _legend(found):
-        print(line)
+        say(line)
     by = f", which are those of {' and '.join(found.judging)}" if found.judging else ""
-    print(f"\nGAM-II, exclusion {found.exclusion}: average and worst over the judges{by}")
-    table = _table("run", "members", "avg min–max", "worst min–max", "avg of each member")
+    say("", f"GAM-II, exclusion {found.exclusion}: average and worst over the judges{by}")
+    table = plain_table(
+        "run", "members", "avg min–max", "worst min–max", "avg of each member", numbers=True
+    )
     for side in found.sides:
         worsts = [one.worst for one in side.scores]
         table.add_row(
@@ -163,29 +166,25 @@ def _print_battle(found: Battle) -> None:
             _range(worsts),
             " ".join(f"{value:.3f}" for value in side.averages),
         )
-    _show(table)
+    print_table(table)
     blind = [
         f"{name} {error:.0%}"
         for name, error in zip(found.judges, found.real_errors, strict=True)
         if error > BLIND
     ]
     if blind:
-        print(
-            f"judges not to be trusted, as they call most real items generated: {', '.join(blind)}"
-        )
+        say(f"judges not to be trusted, as they call most real items generated: {', '.join(blind)}")
     for beside in found.helped():
-        print(f"{beside.group} beside {beside.singles}: {beside.outcome}")
-        print(
-            f"of {beside.judges} judges of both, {beside.prefer} call more of {beside.group} real"
-        )
+        say(f"{beside.group} beside {beside.singles}: {beside.outcome}")
+        say(f"of {beside.judges} judges of both, {beside.prefer} call more of {beside.group} real")
     if any(one.judges == 0 for side in found.sides for one in side.scores):
-        print("nan: every judge has met the generator; allowed: more runs")
+        say("nan: every judge has met the generator; allowed: more runs")
     duels = found.duels()
     if duels:
-        print(f"\nGAM between the best members; errors on {found.real}")
+        say("", f"GAM between the best members; errors on {found.real}")
     for one, other, result in duels:
         winner = {None: "a tie", 1: f"{one} wins", 2: f"{other} wins"}[result.winner]
-        print(
+        say(
             f"{one} against {other}: r_test {result.test_ratio:.3f}, "
             f"r_sample {result.sample_ratio:.3f}: {winner}"
         )
@@ -244,7 +243,7 @@ def ais(
         task = bar.add_task("ais", total=estimate.steps)
         found = estimate.run(lambda done, _: bar.update(task, completed=done))
     for line in found.lines():
-        print(line)
+        say(line)
 
 
 @app.command()
@@ -275,7 +274,7 @@ def tsne(
         from remuda.analysis.overlays import picture
 
         png, shown = picture(paths, count=count, seed=seed, data_dir=data_dir)
-    print(shown)
+    say(shown)
     _write(output, png)
 
 
@@ -288,16 +287,33 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
     check_png(output)
     import numpy as np
 
-    from remuda.analysis.curves import read_costs
+    from remuda.analysis.curves import Costs, read_costs
     from remuda.analysis.figures import Curve, learning_curves
     from remuda.analysis.naming import short_names
+    from remuda.cli.tables import plain_table, print_table
 
-    found = [read_costs(path) for path in paths]
-    names = short_names(paths)
-    table = _table(
-        "run", "members", "rounds", "train", "valid", "spread", "averaged", "late gap", "by member"
+    found: dict[str, Costs] = {}
+    unread: dict[str, RemudaError] = {}
+    for name, path in zip(short_names(paths), paths, strict=True):
+        try:
+            found[name] = read_costs(path)
+        except RemudaError as error:
+            unread[name] = error
+    if not found:
+        raise next(iter(unread.values()))
+    table = plain_table(
+        "run",
+        "members",
+        "rounds",
+        "train",
+        "valid",
+        "spread",
+        "averaged",
+        "late gap",
+        "by member",
+        numbers=True,
     )
-    for name, costs in zip(names, found, strict=True):
+    for name, costs in found.items():
         table.add_row(
             name,
             str(len(costs.train)),
@@ -309,10 +325,11 @@ def curves(paths: RunPaths, output: Output = Path("curves.png")) -> None:
             f"{costs.late_gap:+.4f}",
             " ".join(f"{value:.4f}" for value in costs.spreads),
         )
-    _show(table)
+    print_table(table)
+    for name, problem in unread.items():
+        say(f"{name} is left out: {' '.join(problem.lines)}")
     drawn = [
-        Curve(name, costs.rounds, costs.train, costs.validation)
-        for name, costs in zip(names, found, strict=True)
+        Curve(name, costs.rounds, costs.train, costs.validation) for name, costs in found.items()
     ]
     _write(output, learning_curves(drawn))
 
@@ -366,20 +383,4 @@ def _write(output: Path, png: bytes) -> None:
     from remuda.files import write_atomically
 
     write_atomically(output, png)
-    print(f"\npicture: {output}")
-
-
-def _table(*titles: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, title in enumerate(titles):
-        table.add_column(title, justify="left" if place == 0 else "right", overflow="fold")
-    return table
-
-
-def _show(table: Any) -> None:
-    from rich.console import Console
-
-    # A pipe has no width: one line per row there.
-    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
+    say("", f"picture: {output}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 import typer
 
 from remuda.cli.options import Arguments, DataDir, load_arguments, whole_number
+from remuda.cli.printing import complain
 from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def start_job(
         commands,
         path,
         restarts,
-        lambda line: print(f"remuda: {line}", file=sys.stderr, flush=True),
+        complain,
         config.threads,
     )
     try:

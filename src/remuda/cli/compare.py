@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from remuda.cli.options import DataDir, own_command, quoted, whole_number
+from remuda.cli.printing import complain, say
 from remuda.cli.training import EngineName, Workers, check_engine
 from remuda.errors import ConfigError
 
@@ -253,9 +254,9 @@ def _reopen(folder: Path, seeds: tuple[int, ...] | None) -> Comparison | None:
     elif session.is_at_work(folder):
         found.measure_all()
         _print(found, found.result(found.states()), [])
-        print("\nit is being carried out:")
+        say("", "it is being carried out:")
         for line in found.at_work():
-            print(f"  {line}")
+            say(f"  {line}")
         return None
     return found
 
@@ -270,19 +271,18 @@ def _detach(found: Comparison, jobs: int | None) -> None:
         )
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
-    print(f"in the background, at the lowest priority, as process {process.pid}")
-    print(f"  {own_command()} compare {quoted(found.path)}   shows how far it is")
-    print(f"  kill {process.pid}   stops it; nothing is lost")
+    say(f"in the background, at the lowest priority, as process {process.pid}")
+    say(f"  {own_command()} compare {quoted(found.path)}   shows how far it is")
+    say(f"  kill {process.pid}   stops it; nothing is lost")
 
 
 def _print_how_to_continue(found: Comparison | None) -> None:
     if found is None:
-        print("remuda: interrupted before anything was trained", file=sys.stderr)
+        complain("interrupted before anything was trained")
         return
-    print(
-        f"remuda: interrupted; finished rounds are saved. Continue with:\n  {own_command()} "
-        f"compare {quoted(found.path)}",
-        file=sys.stderr,
+    complain(
+        "interrupted; finished rounds are saved. Continue with:",
+        then=f"{own_command()} compare {quoted(found.path)}",
     )
 
 
@@ -291,25 +291,25 @@ def _print(found: Comparison, result: Result, pictures: Sequence[Path]) -> None:
     from remuda.compare.words import added_seeds, tables, verdicts
 
     finished = len(result.measured)
-    print(found.heading)
+    say(found.heading)
     for fact in found.facts(finished, len(found.states())):
-        print(fact)
+        say(fact)
     for table in tables(result):
-        print(f"\n{table.title}")
+        say("", f"{table.title}")
         shown = plain_table(*table.columns, numbers=True)
         for row in table.rows:
             shown.add_row(*row)
         print_table(shown)
         if table.note:
-            print(table.note)
-    print()
+            say(table.note)
+    say()
     for line in (*verdicts(result), *added_seeds(result)):
-        print(line)
+        say(line)
     for warning in result.warnings:
-        print(f"caution: {warning}")
-    print(f"\nresult: {found.path / 'compare.json'}, compare.md, runs.csv, pairs.csv")
+        say(f"caution: {warning}")
+    say("", f"result: {found.path / 'compare.json'}, compare.md, runs.csv, pairs.csv")
     for picture in pictures:
-        print(f"figure: {picture}")
+        say(f"figure: {picture}")
 
 
 def _rank(folders: Sequence[Path], out: Path | None) -> None:
@@ -318,8 +318,8 @@ def _rank(folders: Sequence[Path], out: Path | None) -> None:
 
     found = rank(folders)
     for line in found.lines():
-        print(line)
+        say(line)
     target = out or Path("ranking")
-    print(f"\nresult: {target / 'ranking.json'}")
+    say("", f"result: {target / 'ranking.json'}")
     for picture in write_ranking(found, target):
-        print(f"figure: {picture}")
+        say(f"figure: {picture}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from remuda.cli.tables import verbatim
 from remuda.cli.view import duration
 from remuda.compare import runner
 from remuda.compare.folder import Comparison
@@ -27,7 +28,7 @@ class CompareView(Watcher):
         self._started = 0.0
         self._last = time.monotonic()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # the names of arms
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[left]}"),
@@ -81,4 +82,4 @@ class CompareView(Watcher):
 
     def _say(self, line: str) -> None:
         self._last = time.monotonic()
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(verbatim(line), soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from remuda.cli.options import Arguments, DataDir, load_arguments
+from remuda.cli.printing import say
 
 app = typer.Typer()
 
@@ -62,7 +63,7 @@ def anova(
 
     dataset = load_dataset(chosen.data)
     found = analyse(dataset.items, dataset.labels, dataset.name)
-    print(f"{found.data}: {found.items} items, {found.classes} classes")
+    say(f"{found.data}: {found.items} items, {found.classes} classes")
     colours = {1: ("grey",), 3: ("red", "green", "blue")} if dataset.is_images else {}
     names = colours.get(len(found.channels)) or tuple(map(str, range(len(found.channels))))
     table = plain_table("channel", "papers' statistic", "F of image means", "p", "η²", numbers=True)
@@ -75,4 +76,4 @@ def anova(
             f"{channel.eta_squared:.3f}",
         )
     print_table(table)
-    print(found.meaning)
+    say(found.meaning)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from remuda.cli.options import own_command, quoted
+from remuda.cli.printing import complain
 from remuda.errors import STOPPED, GoneError, RemudaError, StoreError
 from remuda.parallel.signals import stop_if_asked, stop_is_under_way, stop_on
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remuda.cli.view import View
 
 
-_BEFORE_TRAINING = "remuda: interrupted before training started"
+_BEFORE_TRAINING = "interrupted before training started"
 
 
 class _Terminated(BaseException):
@@ -37,8 +37,9 @@ def interruptible(view: View) -> Iterator[None]:
             gone = isinstance(error, GoneError)  # there is nothing to continue
             if isinstance(error, StoreError) and view.path is not None and not gone:
                 raise StoreError(
-                    f"{error}\nthe rounds saved so far are intact; once the cause is fixed, "
-                    f"continue with: {own_command()} resume {quoted(view.path)}"
+                    *error.lines,
+                    "the rounds saved so far are intact; once the cause is fixed, continue with: "
+                    f"{own_command()} resume {quoted(view.path)}",
                 ) from error
             if not received or isinstance(error, RemudaError):
                 raise
@@ -57,7 +58,7 @@ def interruptible_start() -> Iterator[None]:
             stop_is_under_way()
             if not received:
                 raise
-            print(_BEFORE_TRAINING, file=sys.stderr)
+            complain(_BEFORE_TRAINING)
             raise typer.Exit(_exit_code(received[0])) from None
 
 
@@ -82,10 +83,9 @@ def _exception(number: int) -> type[BaseException]:
 
 def _print_how_to_continue(view: View) -> None:
     if view.path is None:
-        print(_BEFORE_TRAINING, file=sys.stderr)
+        complain(_BEFORE_TRAINING)
         return
-    print(
-        f"remuda: interrupted; {view.round} of {view.rounds} rounds are complete and saved. "
-        f"Continue with:\n  {own_command()} resume {quoted(view.path)}",
-        file=sys.stderr,
+    complain(
+        f"interrupted; {view.round} of {view.rounds} rounds are complete and saved. Continue with:",
+        then=f"{own_command()} resume {quoted(view.path)}",
     )

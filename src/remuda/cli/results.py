@@ -9,6 +9,7 @@ import typer
 
 from remuda.cli import analysis
 from remuda.cli.options import DataDir, RunPath, Seed, own_command, quoted, whole_number
+from remuda.cli.printing import say
 from remuda.errors import ConfigError
 
 app = typer.Typer()
@@ -126,7 +127,7 @@ def sample(
     if output.suffix not in (".png", ".npy"):
         raise ConfigError(f"--output={output}: unknown kind of file; allowed: .png, .npy")
     from remuda.files import write_atomically
-    from remuda.runs.ensemble import load
+    from remuda.runs.loading import load
     from remuda.runs.pictures import sheet
 
     samples = load(run).sample(count, seed, label)
@@ -141,7 +142,7 @@ def sample(
         np.save(buffer, samples, allow_pickle=False)
         content = buffer.getvalue()
     write_atomically(output, content)
-    print(f"{count} samples in {output}")
+    say(f"{count} samples in {output}")
 
 
 @app.command()
@@ -186,7 +187,7 @@ def score(
         )
     # In the order they were asked for.
     for line in [*scores.lines(metrics), *analysis.coverage_by_cell(run, scores)]:
-        print(line)
+        say(line)
     if output is not None:
         analysis.draw_classes(run, scores, output)
     if pairs is not None and scores.pairs is not None:
@@ -194,7 +195,7 @@ def score(
         from remuda.runs.pictures import pair_sheet
 
         write_atomically(pairs, pair_sheet(scores.pairs))
-        print(f"\nclosest pairs: {pairs}")
+        say("", f"closest pairs: {pairs}")
 
 
 def _check_pairs(run: Path, pairs: Path, metrics: list[str]) -> None:
@@ -206,7 +207,7 @@ def _check_pairs(run: Path, pairs: Path, metrics: list[str]) -> None:
             f"--pairs={pairs}: draws what the metric memorisation finds; allowed: "
             f"`remuda score {run} memorisation --pairs {pairs}`"
         )
-    from remuda.runs.ensemble import load
+    from remuda.runs.loading import load
 
     if len(load(run).shape) == 1:
         raise ConfigError(
@@ -230,14 +231,14 @@ def status(run: RunPath) -> None:
     found = RunFolder.open(run).status()
     if found is None:
         command = f"{own_command()} runs {quoted(run.absolute().parent)}"
-        print(f"{run} is not being trained now; `{command}` shows how far it got")
+        say(f"{run} is not being trained now; `{command}` shows how far it got")
         return
     age = max(0.0, time.time() - found.time)
     workers = [
         dataclasses.replace(worker, heard=worker.heard + age)
-        for worker in map(WorkerStatus.from_json, found.workers)
+        for worker in (WorkerStatus.from_json(one.model_dump()) for one in found.workers)
     ]
-    print(f"{found.completed} of {found.rounds} rounds complete, term {found.epoch}")
+    say(f"{found.completed} of {found.rounds} rounds complete, term {found.epoch}")
     console = Console()
     console.print(workers_line(workers))
     console.print(workers_table(workers, console.width))
@@ -255,13 +256,11 @@ def runs(
 
     found = find_runs(folder)
     if not found:
-        print(f"no runs in {folder}; start one with: {own_command()} train")
+        say(f"no runs in {folder}; start one with: {own_command()} train")
         return
-    from rich.text import Text
-
     from remuda.cli.tables import plain_table, print_table
 
     table = plain_table(*TITLES)
     for run in found:
-        table.add_row(*map(Text, summarise(run)))
+        table.add_row(*summarise(run))
     print_table(table)

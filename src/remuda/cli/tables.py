@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from remuda.errors import visible
 from remuda.parallel.protocol import Liveness, WorkerStatus
 from remuda.runs.costs import Costs
 
@@ -18,9 +20,30 @@ _COLOURS = {Liveness.WORKING: "green", Liveness.DELAYED: "yellow", Liveness.DEAD
 _MAX_LISTED_CELLS = 4  # of one worker; more are counted
 
 
+def verbatim(text: str, style: str = "") -> Text:
+    """Text as it is: no markup, and what a terminal would obey written out."""
+    return Text(visible(text), style=style)
+
+
+class VerbatimTable(Table):
+    """A table without lines, whose titles and cells are shown as they are."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(box=None, pad_edge=False, header_style="dim", **settings)
+
+    def add_column(self, header: RenderableType = "", *more: Any, **settings: Any) -> None:
+        # A title may be broken where remuda breaks it.
+        lines = [verbatim(line) for line in header.split("\n")] if isinstance(header, str) else []
+        super().add_column(Text("\n").join(lines) if lines else header, *more, **settings)
+
+    def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:
+        shown = (verbatim(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*shown, **settings)
+
+
 def plain_table(*titles: str, numbers: bool = False) -> Table:
     """A table without lines; with `numbers`, every column but the first is aligned right."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = VerbatimTable()
     for place, title in enumerate(titles):
         right = numbers and place > 0
         table.add_column(title, justify="right" if right else "left", overflow="fold")
@@ -34,7 +57,7 @@ def print_table(table: Table) -> None:
 
 def workers_table(workers: Sequence[WorkerStatus], width: int) -> Table:
     """One line per worker: where it is, what it does, and when it was last heard from."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = VerbatimTable(padding=(0, 2, 0, 0))
     narrow = width < NARROW
     titles = ("worker", "host", *([] if narrow else ["pid"]), "state", "heartbeat", "heard")
     for title in titles:
@@ -44,7 +67,7 @@ def workers_table(workers: Sequence[WorkerStatus], width: int) -> Table:
         colour = _COLOURS[worker.liveness]
         table.add_row(
             str(worker.worker),
-            Text(worker.host),
+            worker.host,
             *([] if narrow else [str(worker.pid)]),
             worker.state,
             Text(worker.liveness, style=colour),

@@ -20,6 +20,7 @@ from remuda.cli.options import (
     quoted,
     whole_number,
 )
+from remuda.cli.printing import say
 from remuda.errors import ConfigError, RemudaError
 
 if TYPE_CHECKING:
@@ -158,12 +159,12 @@ def resume(
 
     The result is the same as without the interruption, on any engine and number of workers.
     """
-    from remuda.config import load_config
+    from remuda.config import read_config
     from remuda.parallel.engines import choose_engine
     from remuda.runs.portable import ensure_portable
 
     def read() -> Config:
-        return load_config(str(run / "config.yaml"))
+        return read_config(run / "config.yaml")
 
     count = check_engine(engine, workers)
     session = cluster.join_job(engine, read)
@@ -197,7 +198,7 @@ def resume(
 
         result = training.resume(run, view, data_dir, engine=carrier)
     if result is None:
-        print(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
+        say(f"{run} is finished; nothing to resume. Its ensemble is in {run / 'ensemble'}")
     else:
         _print_result(result)
 
@@ -241,31 +242,31 @@ def _print_result(result: Result) -> None:
     from remuda.config.yaml_text import dump_line
 
     command, path = own_command(), quoted(result.path)
-    print(f"\ntrained in {duration(result.seconds)}")
+    say("", f"trained in {duration(result.seconds)}")
     for line in result.scores.lines() if result.scores else ["not scored: score.extractor=none"]:
-        print(line)
+        say(line)
     if result.acceptance:
         shares = ", ".join(f"{role}s {share:.0%}" for role, share in result.acceptance.items())
-        print(f"offspring kept  {shares}")
+        say(f"offspring kept  {shares}")
     if result.evolved_genes:
         words = " ".join(
             f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={dump_line(value)}"
             for name, value in result.evolved_genes.items()
         )
-        print(f"winning genes   {words}")
-    print()
+        say(f"winning genes   {words}")
+    say()
     for line in costs_lines(result.costs, shutil.get_terminal_size().columns):
-        print(line)
-    print(f"\npicture: {result.picture}")
-    print("\ntry next:")
+        say(line)
+    say("", f"picture: {result.picture}")
+    say("", "try next:")
     labels = result.ensemble.labels
     label = f" --label {quoted(labels.names[-1])}" if labels else ""
-    print(f"  {command} sample {path}{label} -n 100 -o more.png")
+    say(f"  {command} sample {path}{label} -n 100 -o more.png")
     if result.scores is None:
-        print(f"  {command} runs")
+        say(f"  {command} runs")
     else:
         metrics = " fid is tvd" if result.scores.class_histogram else ""
-        print(f"  {command} score {path}{metrics}")
+        say(f"  {command} score {path}{metrics}")
     again = result.seed + 1
     copy = quoted(result.path.with_name(f"{result.path.name}-seed-{again}"))
-    print(f"  {command} train {quoted(result.path / 'config.yaml')} seed={again} run.dir={copy}")
+    say(f"  {command} train {quoted(result.path / 'config.yaml')} seed={again} run.dir={copy}")

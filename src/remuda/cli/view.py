@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from remuda.cli.tables import NARROW, workers_line, workers_table
+from remuda.cli.tables import NARROW, VerbatimTable, verbatim, workers_line, workers_table
 from remuda.config import METRICS
 from remuda.errors import shape_text
 from remuda.methods import Mixture, RoundReport
@@ -101,7 +101,9 @@ class View(Observer):
 
     def _print(self, line: str, kind: str = "") -> None:
         """Print a line verbatim: not wrapped, and without reading brackets as markup."""
-        text = Text(line) if not kind else Text.assemble((kind, "yellow"), " ", line)
+        text = verbatim(line)
+        if kind:
+            text = Text.assemble((kind, "yellow"), " ", text)
         self.console.print(text, soft_wrap=True)
 
     def time_left(self) -> str:
@@ -231,7 +233,7 @@ class LiveView(View):
     def _cells_table(self, height: int) -> Table:
         width = self.console.width
         columns = [column for column in _COLUMNS if width >= column.min_width]
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+        table = VerbatimTable(padding=(0, 1, 0, 0))
         for column in columns:
             title = column.title or self.metric
             # On the usual 80 columns titles take two lines, so that no number is cut off.
@@ -246,7 +248,7 @@ class LiveView(View):
                 assert self._run is not None
                 row, place = self._run.method.grid.at(report.round).position(cell)
                 values[0] = f"{cell} ({row},{place})"
-            table.add_row(*values, Text(self._alarms.get(cell, ""), style="yellow"))
+            table.add_row(*values, verbatim(self._alarms.get(cell, ""), "yellow"))
         if len(self._reports) > len(shown):
             table.add_row(f"… {len(self._reports) - len(shown)} more")
         return table
@@ -312,7 +314,7 @@ class ScoringBar:
         self._bar.reset(self._task, description="scoring", total=images)
 
     def said(self, message: str) -> None:
-        self._console.print(Text(message), soft_wrap=True)
+        self._console.print(verbatim(message), soft_wrap=True)
 
     def advanced(self, images: int) -> None:
         self._bar.advance(self._task, images)

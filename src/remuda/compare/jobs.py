@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from remuda.config import Config, validate
 from remuda.config.records import Record, read_record
-from remuda.errors import RemudaError, StoreError
-from remuda.files import digest, write_json
+from remuda.errors import RemudaError, StoreError, visible
+from remuda.files import digest, read_stored, write_json
 from remuda.parallel.launch import usable_cores
 from remuda.parallel.signals import stop_if_asked, stop_is_under_way, stop_on
 from remuda.runs.records import ScoreSummary
@@ -158,7 +158,7 @@ def carry_out(job: dict[str, Any], tell: Tell) -> None:
 
 def begun_run(config: Config, path: Path) -> RunFolder | None:
     """The run in a folder, if it was begun with just these settings; other settings are refused."""
-    from remuda.runs.prepare import changed_settings
+    from remuda.runs.environment import changed_settings
     from remuda.runs.store import RunFolder
 
     if not (path / "config.yaml").is_file():
@@ -189,7 +189,7 @@ def _train(
 
     counter = RoundCounter(
         lambda complete: tell({"round": complete}),
-        lambda message: print(f"{path}: {message}", file=sys.stderr, flush=True),
+        lambda message: print(visible(f"{path}: {message}"), file=sys.stderr, flush=True),
     )
     folder = begun_run(config, path)
     chosen = Engine(engine, workers)
@@ -270,7 +270,7 @@ def kept_scores(target: Path, run: Path, metrics: Sequence[str]) -> MeasuredAgai
 
 def _digest(run: Path) -> str:
     result = run / "result.json"
-    return digest(result.read_bytes()) if result.is_file() else ""
+    return digest(read_stored(result)) if result.is_file() else ""
 
 
 if __name__ == "__main__":

@@ -97,22 +97,24 @@ def read_curve(folder: RunFolder, live: str) -> Curve:
     scores: dict[int, float] = {}
     spent: dict[int, dict[str, float]] = {}
     for event in folder.iter_events():
-        kind, round = event.get("event"), event.get("round")
-        if not isinstance(round, int):
+        round = event.get("round")
+        if round is None:
             continue
         cost = spent.setdefault(round, dict.fromkeys(COSTS, 0.0))
         try:
-            if kind == "round":
+            if event["event"] == "round":
                 cost["images"] += event["images"]
                 cost["updates"] += event.get("batches", 0)
                 # Runs of earlier versions know only how long it took.
                 cost["cpu_seconds"] += event.get("cpu_seconds") or sum(event["seconds"].values())
-            elif kind == "population":
+            elif event["event"] == "population":
                 coverage = event.get("coverage") or {}
                 scores[round] = _number(coverage.get(live) if coverage else event.get("score"))
                 cost["wall_seconds"] += event["seconds"]
-        except (LookupError, TypeError, AttributeError) as error:
-            raise DamagedError(f"{folder.path}: an event that is damaged: {error!r}") from None
+        except KeyError as missing:
+            raise DamagedError(
+                f"{folder.path}: an event of round {round} has no {missing}"
+            ) from None
     rounds = sorted(scores)
     costs = {
         name: np.cumsum([spent[round][name] for round in rounds], dtype=np.float64)

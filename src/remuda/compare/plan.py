@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from remuda.compare.arms import Arm, Budget
+from remuda.compare.arms import MOST_ARMS, MOST_SEEDS, Arm, Budget
 from remuda.config import Config, validate
-from remuda.config.records import Record, read_record
+from remuda.config.grid import MOST_CELLS
+from remuda.config.records import Count, Record, read_record
+from remuda.config.root import MOST_ROUNDS
 from remuda.errors import ConfigError, StoreError
 from remuda.files import write_json
 
 PLAN = "plan.json"
 FORMAT = 1
-MOST_ROUNDS = 10**9
 # What two arms may differ in without a word: where a run is kept and what it is called.
 UNSAID = ("name", "seed", "run.")
+_SeedText = Annotated[str, Field(pattern=r"^\d{1,19}$")]
 
 
 class PlannedArm(Record):
@@ -28,10 +30,12 @@ class PlannedArm(Record):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # also of folders
     words: list[str]  # as given: the preset or file, then settings; or where the runs were found
     config: dict[str, Any]
-    images: int | None = None  # that a run will train on, and updates it will make
-    updates: int | None = None
+    images: Count | None = None  # that a run will train on, and updates it will make
+    updates: Count | None = None
     seconds_per_round: float | None = None  # of the pilot run that turned seconds into rounds
-    runs: dict[str, str] = Field(default_factory=dict)  # by seed, where they were there before
+    runs: dict[_SeedText, str] = Field(
+        default_factory=dict
+    )  # by seed, where they were there before
 
     def settings(self, seed: int, path: Path) -> Config:
         """The configuration of one run of this arm."""
@@ -44,7 +48,7 @@ class Addition(Record):
     """Seeds that were added to a plan after its first runs."""
 
     time: str
-    seeds: list[int]
+    seeds: list[Count] = Field(max_length=MOST_SEEDS)
 
 
 class Plan(Record):
@@ -52,17 +56,19 @@ class Plan(Record):
 
     format: int = FORMAT
     written: str
-    arms: list[PlannedArm] = Field(min_length=2)
-    seeds: list[int] = Field(min_length=1)
+    arms: list[PlannedArm] = Field(min_length=2, max_length=MOST_ARMS)
+    seeds: list[Count] = Field(min_length=1, max_length=MOST_SEEDS)
     score: str  # that decides
     live: str  # what runs are scored by after every round
     metrics: list[str] = Field(default_factory=list)  # measured beyond what a run ends with
     data: str | None = None  # the fingerprint of the data that are trained on
     budget: str | None = None
     target: float | None = None
-    collapsed: str | None = None  # when a run counts as collapsed, e.g. tvd>0.5
+    collapsed: str | None = Field(
+        None, pattern=r"^[a-z_]+[<>]\S+$"
+    )  # when a run counts as collapsed, e.g. tvd>0.5
     engine: str = Field("local", pattern="^(auto|local|process|mpi)$")
-    workers: int | None = None
+    workers: int | None = Field(None, ge=1, le=MOST_CELLS)
     found: bool = False  # whether the runs were there before the plan
     data_dir: str | None = None  # where their data are, if they are measured again
     additions: list[Addition] = Field(default_factory=list)

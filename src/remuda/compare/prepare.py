@@ -28,7 +28,8 @@ from remuda.config import Config, suggest, validate
 from remuda.errors import ConfigError
 from remuda.files import VERSION
 from remuda.metrics import METRICS, Say, check_metrics, default_metrics
-from remuda.runs.prepare import Run, revision, with_absolute_paths, with_data_dir
+from remuda.runs.environment import revision
+from remuda.runs.prepare import Run, with_absolute_paths, with_data_dir
 from remuda.runs.scoring import check_reference, measurable
 from remuda.runs.store import RunFolder
 

@@ -108,7 +108,7 @@ class Worker:
         *lines, self._unread = (self._unread + (content or b"")).split(b"\n")
         for line in lines:
             # Anything else that reaches the pipe, such as a library's banner, is no answer.
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 answer = json.loads(line)
                 if isinstance(answer, dict):
                     yield answer

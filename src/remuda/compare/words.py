@@ -16,6 +16,7 @@ from remuda.compare.result import ALPHA, ArmResult, PairResult, Result, Score
 from remuda.compare.statistics.curves import CostSummary
 from remuda.compare.statistics.power import detectable
 from remuda.compare.statistics.summaries import Summary
+from remuda.files import plain_markdown
 
 COST_TITLES = {
     "images": "images",
@@ -36,17 +37,17 @@ class Table:
 
     def markdown(self) -> str:
         lines = [
-            f"## {self.title}",
+            f"## {plain_markdown(self.title)}",
             "",
             _row(self.columns),
             _row([":---", *["---:"] * (len(self.columns) - 1)]),
             *map(_row, self.rows),
         ]
-        return "\n".join([*lines, *(["", self.note] if self.note else [])])
+        return "\n".join([*lines, *(["", plain_markdown(self.note)] if self.note else [])])
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(plain_markdown, cells)) + " |"
 
 
 def tables(result: Result) -> list[Table]:
@@ -73,11 +74,12 @@ def verdicts(result: Result) -> list[str]:
 
 def markdown(result: Result, heading: str, facts: Sequence[str]) -> str:
     """The whole comparison as a page."""
-    parts = [f"# {heading}", *(f"- {fact}" for fact in facts), ""]
-    parts += [f"**{verdict}**\n" for verdict in verdicts(result)]
-    parts += [f"{line}\n" for line in added_seeds(result)]
+    parts = [f"# {plain_markdown(heading)}", *(f"- {plain_markdown(fact)}" for fact in facts), ""]
+    parts += [f"**{plain_markdown(verdict)}**\n" for verdict in verdicts(result)]
+    parts += [f"{plain_markdown(line)}\n" for line in added_seeds(result)]
     if result.warnings:
-        parts += ["Cautions:\n", *(f"- {warning}" for warning in result.warnings), ""]
+        cautions = (f"- {plain_markdown(warning)}" for warning in result.warnings)
+        parts += ["Cautions:\n", *cautions, ""]
     return (
         "\n".join(parts) + "\n" + "\n\n".join(table.markdown() for table in tables(result)) + "\n"
     )

@@ -8,6 +8,7 @@ from remuda.config.load import (
     preset_expectation,
     preset_names,
     preset_summary,
+    read_config,
     validate,
 )
 from remuda.config.methods import (
@@ -64,6 +65,7 @@ __all__ = [
     "preset_expectation",
     "preset_names",
     "preset_summary",
+    "read_config",
     "render",
     "suggest",
     "validate",

@@ -17,21 +17,26 @@ from pydantic_core import ErrorDetails
 
 from remuda.config.base import OneOf, Settings, Variant
 from remuda.config.root import Config
+from remuda.files import value_text
 
+_MOST_PROBLEMS = 20  # that are told; finding the nearest match of each takes a while
+_LONGEST_VALUE = 60  # characters of a value that a line shows
 _TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def explain(error: ValidationError, values: Mapping[str, Any]) -> str:
+def explain(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
     """The problems of plain values that are not a valid Config, one line each."""
-    problems = error.errors()
+    problems = error.errors(include_url=False)
     # A list with a bad item is reported a second time, as too short.
     reported = {problem["loc"][:-1] for problem in problems}
     lines = [
         _explain(problem, values)
-        for problem in problems
+        for problem in problems[:_MOST_PROBLEMS]
         if problem["type"] != "too_short" or problem["loc"] not in reported
     ]
-    return "\n".join(dict.fromkeys(lines))
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS:,} more problems")
+    return list(dict.fromkeys(lines))
 
 
 def suggest(word: str, allowed: Iterable[str]) -> str:
@@ -48,18 +53,18 @@ def _explain(error: ErrorDetails, values: Mapping[str, Any]) -> str:
     if kind == "unknown_kind":
         tag, allowed = error["ctx"]["tag"], error["ctx"]["allowed"]
         hint = suggest(str(value.get(tag)), allowed.split(", "))
-        return f"{key}.{tag}={_short(value.get(tag))}: unknown{hint or ';'} allowed: {allowed}"
+        return f"{key}.{tag}={short(value.get(tag))}: unknown{hint or ';'} allowed: {allowed}"
     if kind == "value_error":
         text = str(error["ctx"]["error"])
         if isinstance(value, (dict, Settings)):
             return text if not key or text.startswith(f"{key}.") else f"{key}: {text}"
-        return f"{key}={_short(value)}: {text}"
+        return f"{key}={short(value)}: {text}"
     if kind == "missing":
         return f"{key}: required, but not given"
     allowed = _allowed(field.annotation, field.metadata) if field else error["msg"]
     words = allowed.removeprefix("a list of ").split(", ")
     hint = suggest(str(value), words) if kind in ("literal_error", "unknown_name") else ""
-    return f"{key}={_short(value)}: not allowed{hint or ';'} allowed: {allowed}"
+    return f"{key}={short(value)}: not allowed{hint or ';'} allowed: {allowed}"
 
 
 def _unknown_key(key: str, value: Any, owner: type[Settings]) -> str:
@@ -68,7 +73,7 @@ def _unknown_key(key: str, value: Any, owner: type[Settings]) -> str:
     dotted = [f"{section}.{name}" if section else name for name in names]
     hint = suggest(key, dotted) or suggest(key, _all_keys(Config))
     under = f" under {section}" if section else ""
-    return f"{key}={_short(value)}: unknown key{hint or ';'} allowed{under}: {', '.join(names)}"
+    return f"{key}={short(value)}: unknown key{hint or ';'} allowed{under}: {', '.join(names)}"
 
 
 def _locate(
@@ -84,7 +89,7 @@ def _locate(
             key[-1] += f"[{part}]"
         elif sections:
             owner = _kind(sections[0], values)
-            key.append(part)
+            key.append(short(part))
             field = owner.model_fields.get(part)
         else:  # which member of a union refused the value
             continue
@@ -168,6 +173,10 @@ def _limits(metadata: Sequence[Any]) -> Iterator[str]:
             yield f"like {note.pattern}"
 
 
-def _short(value: Any) -> str:
-    text = "null" if value is None else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def short(value: Any) -> str:
+    """A value as a line shows it."""
+    try:
+        text = "null" if value is None else str(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return value_text(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."

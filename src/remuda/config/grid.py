@@ -15,6 +15,7 @@ Shape = Annotated[
 ]
 Neighbourhood = Literal["von_neumann", "moore", "ring", "table"]
 MOST_CELLS = 100_000
+_MOST_CHANGES = 1000
 
 
 def _parse_shape(value: Any) -> Any:
@@ -66,6 +67,10 @@ class GridSettings(Settings):
             raise ValueError(
                 f"grid.shape={self.shape[0]}x{self.shape[1]} has {cells:,} cells; "
                 f"allowed: at most {MOST_CELLS:,}"
+            )
+        if len(self.schedule) > _MOST_CHANGES:
+            raise ValueError(
+                f"grid.schedule: {len(self.schedule):,} changes; allowed: at most {_MOST_CHANGES:,}"
             )
         self.build()
         return self

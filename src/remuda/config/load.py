@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from os import fstat
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import yaml
 from pydantic import ValidationError
 
 from remuda.config.base import Variant
-from remuda.config.explain import explain, suggest
+from remuda.config.explain import explain, short, suggest
 from remuda.config.root import Config
-from remuda.config.yaml_text import parse
+from remuda.config.yaml_text import LARGEST, parse
 from remuda.errors import ConfigError
+from remuda.files import open_regular
 
 _GIVES = "# gives "
 DEFAULT_PRESET = "quickstart"
@@ -44,13 +46,18 @@ def load_config(source: str | None = None, overrides: Sequence[str] = ()) -> Con
     return validate(_merge(_tagged(_read_source(source or DEFAULT_PRESET)), layer))
 
 
+def read_config(path: Path) -> Config:
+    """The configuration in a run folder, where it is a file and no link."""
+    return validate(_read_file(path, follow=False))
+
+
 def validate(values: Mapping[str, Any]) -> Config:
     """A Config of plain values, or a ConfigError with one line per problem."""
     values = _tagged(_expand(values))
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, values)) from None
+        raise ConfigError(*explain(error, values)) from None
 
 
 def preset_names() -> list[str]:
@@ -91,11 +98,23 @@ def _read_source(source: str) -> dict[str, Any]:
         raise ConfigError(
             f"{source}: neither a preset nor a file{hint} presets: {', '.join(names)}"
         )
+    return _read_file(path, follow=True)
+
+
+def _read_file(path: Path, *, follow: bool) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: cannot be read as text: {error}") from None
-    return _based(_parse_yaml(text, source), source)
+        with open_regular(path, follow=follow) as file:
+            size = fstat(file.fileno()).st_size
+            if size > LARGEST:
+                raise ConfigError(
+                    f"{path}: {size:,} bytes; allowed: a configuration of at most {LARGEST:,}"
+                )
+            text = file.read(LARGEST).decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    return _based(_parse_yaml(text, str(path)), str(path))
 
 
 def _based(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -106,7 +125,9 @@ def _based(values: dict[str, Any], source: str) -> dict[str, Any]:
     names = preset_names()
     if base not in names:
         hint = suggest(str(base), names) or ";"
-        raise ConfigError(f"preset={base}: unknown in {source}{hint} allowed: {', '.join(names)}")
+        raise ConfigError(
+            f"preset={short(base)}: unknown in {source}{hint} allowed: {', '.join(names)}"
+        )
     return _merge(_read_source(base), values)
 
 

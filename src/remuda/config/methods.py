@@ -315,7 +315,7 @@ class AveragingSettings(MethodSettings):
         description="whom a cell averages its weights with: all cells, its neighbours on the grid, "
         "or another partner each time (gossip)",
     )
-    every: int = Field(1, ge=1, description="rounds between averagings")
+    every: int = Field(1, ge=1, le=1000, description="rounds between averagings")
     moments: Literal["averaged", "kept"] = Field(
         "averaged", description="whether the optimiser's moments are averaged too, or stay"
     )

@@ -13,6 +13,7 @@ _LATENT = "size of the generator's input"
 PRIOR_HELP = "distribution of the generator's input: gaussian (N(0, 1)) or uniform (on [-1, 1])"
 _SPECTRAL_NORM = "normalise the discriminator's weights by their spectral norm"
 _ATTENTION = "a self-attention layer in both networks"
+_MOST_LAYERS = 1000
 
 
 class NetworkSettings(Variant):
@@ -220,6 +221,13 @@ class MlpSettings(LabelledSettings):
     output: Literal["tanh", "linear"] = Field(
         "tanh", description="the generator's last activation; data are scaled to [-1, 1]"
     )
+
+    @field_validator("hidden")
+    @classmethod
+    def _layers_can_be_built(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(value) > _MOST_LAYERS:
+            raise ValueError(f"{len(value):,} layers; allowed: at most {_MOST_LAYERS:,}")
+        return value
 
     @model_validator(mode="after")
     def _first_layer_has_no_norm(self) -> MlpSettings:

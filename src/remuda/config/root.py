@@ -23,6 +23,7 @@ from remuda.config.score import ScoreSettings
 from remuda.config.training import TrainingSettings
 
 Exactness = Literal["warn", "require", "ignore"]
+MOST_ROUNDS = 10**9
 
 
 class Config(Settings):
@@ -30,7 +31,7 @@ class Config(Settings):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run")
     seed: int = Field(0, ge=0, lt=2**63, description="same seed, same weights, wherever it runs")
-    rounds: int = Field(10, ge=1, description="rounds every cell trains")
+    rounds: int = Field(10, ge=1, le=MOST_ROUNDS, description="rounds every cell trains")
     threads: int = Field(
         1, ge=1, le=256, description="threads per cell; equal runs need equal numbers of threads"
     )

@@ -64,6 +64,7 @@ def _hold(descriptor: int) -> bool:
 def is_locked(folder: Path) -> bool:
     """Whether a process holds the folder's lock now."""
     try:
+        # Of a stranger's folder: it may be a pipe, whose opening would wait.
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from remuda.files import to_json
 from remuda.metrics import Assessment
+from remuda.metrics.tensor_files import UNREADABLE, decode_tensors
 
 # What the names of some of a parcel's tensors start with.
 ASSESSMENT = "assessment."
@@ -36,9 +37,6 @@ _TYPES = {kind: dtype for dtype, kind in _KINDS.items()}
 _ALIGNMENT = 64  # bytes
 # Tensors whose names start with this, or with one of these; "" is all of them.
 Part = str | tuple[str, ...]
-
-# What a damaged header may raise; nested deeply enough it exhausts the stack.
-_UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
 
 
 class ParcelError(ValueError):
@@ -84,13 +82,9 @@ class Parcel:
 def decode_parcel(content: bytes) -> Parcel:
     """The parcel in these bytes, or a ParcelError; nothing in them is executed."""
     try:
-        # The header is a little-endian length and JSON; safetensors itself checks its layout.
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
-        rest = header["__metadata__"]["remuda"]
-        tensors = safetensors.torch.load(content)
-        return _parcel(rest, tensors)
-    except (*_UNREADABLE, safetensors.SafetensorError) as error:
+        tensors, said = decode_tensors(content)
+        return _parcel(said["remuda"], tensors)
+    except UNREADABLE as error:
         raise ParcelError(f"not a parcel: {error}") from None
 
 
@@ -131,7 +125,7 @@ def map_parcel(path: Path, part: Part = "") -> Parcel:
     try:
         with safetensors.safe_open(path, framework="pt") as file:  # which checks the whole layout
             return _parcel(file.metadata()["remuda"], _views(path, part))
-    except (*_UNREADABLE, safetensors.SafetensorError) as error:
+    except UNREADABLE as error:
         raise ParcelError(f"not a parcel: {error}") from None
 
 

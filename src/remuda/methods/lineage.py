@@ -20,6 +20,9 @@ from remuda.metrics import spread
 # Peers come from the grid, which changes at known rounds, or from random matchings, which have
 # connected everything they can by then.
 MOST_ROUNDS = 50
+# Where nobody meets anybody, that many rounds are looked at from the start and from every change of
+# the grid on, fewer of very many cells: a run folder of others may say that it had a billion.
+_SEARCHED, _SEARCHED_CELLS = 10_000, 10**8
 
 
 def lineage(parcel: Parcel) -> str:
@@ -119,9 +122,13 @@ def linked_cells(method: Method, cells: int, rounds: int) -> Mapping[int, frozen
     """
     groups = {cell: {cell} for cell in range(cells)}
     changes = {start for start, _ in method.grid.changes if start <= rounds}
+    span = max(1, min(_SEARCHED, _SEARCHED_CELLS // cells) // (1 + len(changes)))
+    looked_at = {
+        round for start in (1, *changes) for round in range(start, min(start + span, rounds + 1))
+    }
     meetings = (
         round
-        for round in range(1, rounds + 1)
+        for round in sorted(looked_at)
         if any(method.peers(cell, round) for cell in range(cells))
     )
     for round in sorted({*islice(meetings, MOST_ROUNDS), *changes}):

@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
 from remuda.errors import StoreError, shape_text
-from remuda.files import write_atomically
+from remuda.files import read_stored, write_atomically
+from remuda.metrics.tensor_files import ROOM, NotTensorsError, decode_tensors
 
 FORMAT = 1
 Tensors = Mapping[str, torch.Tensor]
@@ -140,13 +140,11 @@ def read_weights(path: Path, network: nn.Module) -> Card:
 
 def _read(path: Path) -> tuple[Tensors, Card]:
     """The weights in a file, which match their checksum, and what it says about them."""
+    if not path.exists():
+        raise StoreError(f"{path}: the classifier's weights are missing; reinstall")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise StoreError(f"{path}: the classifier's weights are missing; reinstall") from None
-    except (SafetensorError, OSError) as error:
+        tensors, metadata = decode_tensors(read_stored(path, room=ROOM, follow=True))
+    except NotTensorsError as error:
         raise StoreError(f"{path}: not a readable safetensors file ({error})") from None
     about = _read_about(path, metadata.get("remuda", ""))
     if any(tensor.dtype != torch.float32 for tensor in tensors.values()):

@@ -13,7 +13,6 @@ from torch import nn
 
 from remuda.config import ScoreSettings
 from remuda.errors import ConfigError, shape_text
-from remuda.files import digest
 from remuda.metrics.classifier import (
     SHAPES,
     Card,
@@ -157,8 +156,8 @@ def load_inception(name: str, weights: Path | None, folders: Sequence[Path]) -> 
             f"--extractor={name}: no weights; allowed: --weights FILE (.npz or .safetensors), or "
             f"inception/{INCEPTION_FILES[0]} in the folder given by --data-dir or REMUDA_DATA"
         )
-    network, head = read_inception(found)
-    return InceptionExtractor(network, head, name, digest(found.read_bytes()))
+    network, head, identity = read_inception(found)
+    return InceptionExtractor(network, head, name, identity)
 
 
 def extractor_for(settings: ScoreSettings, source: str, shape: tuple[int, ...]) -> Extractor | None:

@@ -8,18 +8,21 @@ the convolutions when the weights are read.
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
+from numpy.lib import format as form
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d, relu
 
 from remuda.errors import StoreError
+from remuda.files import digest, open_regular
+from remuda.metrics.tensor_files import decode_tensors
 
 SIDE = 299
 EPSILON = 1e-3
@@ -218,12 +221,14 @@ def _resizing(size: int) -> Tensor:
 # ---------------------------------------------------------------------------- files
 
 
-def read_inception(path: Path) -> tuple[InceptionNetwork, Tensor | None]:
+def read_inception(path: Path) -> tuple[InceptionNetwork, Tensor | None, str]:
     """The network of an .npz or .safetensors file, and the weights of its logits if it has them.
 
-    Every tensor must be there, have its size and be finite; unknown ones are refused.
+    Every tensor must be there, have its size and be finite; unknown ones are refused. With them
+    comes the digest of the file.
     """
-    tensors = _read(path)
+    content = _content(path)
+    tensors = _tensors(path, content)
     network = InceptionNetwork()
     for name, unit in network.named_modules():
         if isinstance(unit, Unit):
@@ -234,7 +239,7 @@ def read_inception(path: Path) -> tuple[InceptionNetwork, Tensor | None]:
     if head and ("fc.weight" not in head or head["fc.weight"].shape != (CLASSES, 2048)):
         raise StoreError(f"{path}: fc.weight is not of shape ({CLASSES}, 2048)")
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # stub lacks it
-    return network.eval().requires_grad_(False), head.get("fc.weight")
+    return network.eval().requires_grad_(False), head.get("fc.weight"), digest(content)
 
 
 @torch.no_grad()
@@ -267,18 +272,47 @@ def _fill(unit: Unit, name: str, tensors: dict[str, Tensor], path: Path) -> None
 _NORM = ("bias", "running_mean", "running_var")
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    """All tensors of the file as float32; nothing in it is executed."""
+def _content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise StoreError(f"{path}: larger than Inception-v3 can be")
-        if path.suffix == ".safetensors":
-            found: Mapping[str, Tensor] = load_safetensors(path.read_bytes())
-        else:
-            with np.load(path, allow_pickle=False) as arrays:
-                found = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        with open_regular(path) as file:
+            content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file") from None
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile, SafetensorError) as error:
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > _LARGEST_FILE:
+        raise StoreError(f"{path}: larger than Inception-v3 can be")
+    return content
+
+
+def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    """All tensors of the file as float32; nothing in it is executed."""
+    try:
+        if path.suffix == ".safetensors":
+            found = decode_tensors(content)[0]
+        else:
+            found = dict(_arrays(content))
+        return {name: tensor.float() for name, tensor in found.items()}
+    # zip, numpy and torch do not say all that damaged files may raise.
+    except Exception as error:
         raise StoreError(f"{path}: not a readable .npz or .safetensors file ({error})") from None
-    return {name: tensor.float() for name, tensor in found.items()}
+
+
+def _arrays(content: bytes) -> Iterator[tuple[str, Tensor]]:
+    """The arrays of an .npz file, none of which is larger than it can be."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > _LARGEST_FILE:
+            raise ValueError("its arrays are larger than those of Inception-v3")
+        for entry in entries:
+            # What it says of its size is not trusted: neither the archive nor the array itself.
+            array = archive.open(entry).read(_LARGEST_FILE)
+            header = io.BytesIO(array)
+            if form.read_magic(header) == (1, 0):
+                shape, _, kind = form.read_array_header_1_0(header)
+            else:
+                shape, _, kind = form.read_array_header_2_0(header)
+            if kind.kind not in "fiu" or math.prod(shape) * kind.itemsize > len(array):
+                raise ValueError(f"{entry.filename} is no array of numbers")
+            values = np.load(io.BytesIO(array), allow_pickle=False)
+            yield entry.filename.removesuffix(".npy"), torch.from_numpy(values)

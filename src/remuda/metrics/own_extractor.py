@@ -12,15 +12,15 @@ from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from remuda.errors import ConfigError, StoreError, shape_text
-from remuda.files import digest
+from remuda.files import digest, read_stored
 from remuda.metrics.classifier import tensors_digest
 from remuda.metrics.extractors import CHUNK, Features
 from remuda.metrics.own_networks import OwnNetwork, build_network
+from remuda.metrics.tensor_files import ROOM, NotTensorsError, decode_tensors, misfit
 
 FORMAT = 1  # of the file, and of what the networks do with the weights in it
 LEAST_LEARNT = 0.1  # of what knowing only the largest class leaves to learn
@@ -36,9 +36,9 @@ class OwnCard(BaseModel):
     kind: Literal["labels", "random"]
     shape: tuple[int, ...]
     classes: int = Field(0, ge=0, le=1_000_000)
-    accuracy: float = 0.0  # on held-out items
-    held_out: int = 0
-    largest: float = 0.0  # share of the largest class among them
+    accuracy: float = Field(0.0, ge=0, le=1)  # on held-out items
+    held_out: int = Field(0, ge=0)
+    largest: float = Field(0.0, ge=0, le=1)  # share of the largest class among them
 
     @property
     def has_learnt(self) -> bool:
@@ -101,13 +101,11 @@ class _About(BaseModel):
 def read_own_extractor(path: Path, shape: tuple[int, ...]) -> OwnExtractor:
     """The extractor in a file for items of this shape; anything else is a StoreError."""
     try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("remuda", "")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+        tensors, metadata = decode_tensors(read_stored(path, room=ROOM, follow=True))
+    except NotTensorsError as error:
         raise StoreError(f"{path}: not a readable extractor ({error})") from None
     try:
-        about = _About.model_validate_json(text)
+        about = _About.model_validate_json(metadata.get("remuda", ""))
     except ValidationError:
         raise StoreError(f"{path}: damaged description of the extractor") from None
     card = about.card
@@ -118,12 +116,14 @@ def read_own_extractor(path: Path, shape: tuple[int, ...]) -> OwnExtractor:
             f"{path}: an extractor for {shape_text(card.shape)} items, and the data are "
             f"{shape_text(shape)}"
         )
+    with torch.device("meta"):  # takes no memory, whatever the card says
+        wrong = misfit(build_network(card.kind, card.shape, card.classes), tensors)
+    if wrong is not None:
+        raise StoreError(f"{path}: not the weights of this extractor ({wrong} does not fit)")
     if about.sha256 != tensors_digest(tensors):
         raise StoreError(f"{path}: the file is damaged: the weights do not match their checksum")
+    if not all(bool(value.isfinite().all()) for value in tensors.values()):
+        raise StoreError(f"{path}: the weights are not finite")
     network = build_network(card.kind, card.shape, card.classes)
-    try:
-        network.load_state_dict(tensors, strict=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise StoreError(f"{path}: not the weights of this extractor ({reason})") from None
+    network.load_state_dict(tensors, strict=True)
     return OwnExtractor(network, card)

@@ -334,8 +334,8 @@ class MasterState:
             return self._fail(StoreError(message.error))
         if self._fails_too_often(message.cell, message.round):
             error = WorkerError(
-                f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:\n"
-                f"{message.error}"
+                f"cell {message.cell} failed {MOST_FAILURES} times in round {message.round}:",
+                *message.error.splitlines(),
             )
             return self._fail(error)
         reason = (message.error.strip().splitlines() or ["no reason given"])[-1]

@@ -14,7 +14,7 @@ from typing import IO, NoReturn
 
 from remuda.config import Config
 from remuda.data import Dataset, load_dataset, open_shared_dataset, share_dataset
-from remuda.errors import RemudaError, StoreError
+from remuda.errors import RemudaError, StoreError, visible
 from remuda.files import digest
 from remuda.parallel.launch import Launcher
 from remuda.parallel.messages import Configure, Stop
@@ -130,7 +130,8 @@ def _live(session: Session) -> NoReturn:
     except MasterGoneError:
         leave_as_lost()
     except RemudaError as error:
-        print(f"remuda: rank {session.rank}: {error}", file=sys.stderr)
+        for line in error.lines:
+            print(f"remuda: rank {session.rank}: {visible(line)}", file=sys.stderr)
         leave_as_lost()
     except BaseException:
         traceback.print_exc()

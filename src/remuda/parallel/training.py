@@ -13,18 +13,13 @@ from remuda.parallel.engines import Engine
 from remuda.parallel.master import Master
 from remuda.parallel.observer import Observer
 from remuda.parallel.signals import interrupts_stop
+from remuda.runs.environment import check_environment, environment
 from remuda.runs.extractors import attachments as extractor_file
 from remuda.runs.extractors import find_extractor
 from remuda.runs.initial import initial_parcels
 from remuda.runs.outcome import Result
 from remuda.runs.portable import ensure_portable
-from remuda.runs.prepare import (
-    Run,
-    check_environment,
-    environment,
-    with_absolute_paths,
-    with_data_dir,
-)
+from remuda.runs.prepare import Run, with_absolute_paths, with_data_dir
 from remuda.runs.scoring import check_reference
 from remuda.runs.store import RunFolder
 from remuda.runs.threads import threads

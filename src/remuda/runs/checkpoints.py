@@ -8,23 +8,24 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from remuda.config.records import Record, read_record
+from remuda.config.root import MOST_ROUNDS
 from remuda.errors import DamagedError, StoreError
 from remuda.files import (
-    check_memory,
     digest,
     disk,
-    open_regular,
+    read_stored,
     real_folder,
     sync,
     write_atomically,
     write_json,
 )
 from remuda.gan.parcels import Parcel, ParcelError, decode_parcel
+from remuda.metrics.tensor_files import ROOM
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -52,7 +53,7 @@ class Manifest(Record):
     """What a checkpoint consists of; it is written last."""
 
     format: Literal[1]
-    round: int
+    round: Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
     loss: float | None = None
     files: dict[str, SavedCell]
 
@@ -182,21 +183,11 @@ def cell_file(cell: int) -> str:
     return f"cell-{cell:04d}.safetensors"
 
 
-def read_stored(path: Path, *, follow: bool = False) -> bytes:
-    """The content of a file with weights, which must be a file and fit into memory."""
-    try:
-        with open_regular(path, follow=follow) as file:
-            check_memory(path, os.fstat(file.fileno()).st_size, error=StoreError)
-            return file.read()
-    except FileNotFoundError:
-        raise DamagedError(f"{path}: is missing") from None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
 def read_saved_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
     """The parcel in a file, which must have this digest and belong to this cell and round."""
-    content = read_stored(path)
+    if not os.path.lexists(path):
+        raise DamagedError(f"{path}: is missing")
+    content = read_stored(path, room=ROOM)
     if digest(content) != sha256:
         raise DamagedError(f"{path}: damaged: its SHA-256 differs from the one recorded for it")
     try:

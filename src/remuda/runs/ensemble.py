@@ -6,24 +6,27 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.torch
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from remuda.config import NetworkSettings
-from remuda.config.records import Record, read_record
 from remuda.data import PIXELS, Scaling, find_label
-from remuda.errors import ConfigError, DamagedError, StoreError, shape_text
-from remuda.files import digest, to_json, write_atomically, write_json
-from remuda.gan.networks import draw_noise, generate, generator_skeleton
+from remuda.errors import ConfigError, shape_text
+from remuda.files import (
+    check_memory,
+    digest,
+    plain_markdown,
+    to_json,
+    write_atomically,
+    write_json,
+)
+from remuda.gan.networks import draw_noise, generate, generator_skeleton, sampling_bytes
 from remuda.gan.parcels import aligned
-from remuda.runs.checkpoints import read_stored
-from remuda.runs.store import RunFolder
 from remuda.streams import choice_stream, tensor_stream
 
 FORMAT = 1
@@ -101,17 +104,20 @@ class Ensemble:
             raise ConfigError(f"seed={seed}: not allowed; allowed: a whole number at least 0")
         wanted = None if label is None else self._find_label(label)
         weights = self._weights(wanted)
+        # Members with equal networks share one draw; each takes its own rows of it.
+        kinds = [self.network_of(member) for member in self.members]
+        # One network for all of them, which takes over the weights of one after the other.
+        networks = {own: generator_skeleton(own, self.shape) for own in dict.fromkeys(kinds)}
+        noises = sum(own.noise_size for own in networks)
+        needed = sampling_bytes(networks.values(), self.shape, count, _CHUNK, noises)
+        check_memory(f"count={count}", needed, f"samples of {shape_text(self.shape)}", ConfigError)
         picks = choice_stream(seed, 0, 0, "ensemble-members").choice(
             len(weights), count, p=weights / weights.sum()
         )
         labels = self._draw_labels(picks, seed, wanted)
         rng = tensor_stream(seed, 0, 0, "ensemble-noise")
-        # Members with equal networks share one draw; each takes its own rows of it.
-        kinds = [self.network_of(member) for member in self.members]
         drawn = kinds if self.noise_per_member else dict.fromkeys(kinds)
         noise = {own: draw_noise(own, count, rng) for own in drawn}
-        # One network for all of them, which takes over the weights of one after the other.
-        networks = {own: generator_skeleton(own, self.shape) for own in noise}
         samples = torch.empty(count, *self.shape)
         for place in np.unique(picks).tolist():
             member = self.members[place]
@@ -219,7 +225,10 @@ class Ensemble:
             f"# {kind} trained by remuda",
             "",
             f"- items: {shape_text(self.shape)}; network: {', '.join(families)}",
-            *(f"- {key}: {to_json(value)}" for key, value in self.about.items()),
+            *(
+                f"- {plain_markdown(f'{key}: {to_json(value)}')}"
+                for key, value in self.about.items()
+            ),
             "",
             *self._table(),
             "",
@@ -241,7 +250,7 @@ class Ensemble:
             member.label: str(member.cell) for member in self.members if member.label is not None
         }
         rows = [
-            f"| {label} | {name} | {share:.4f} | {cells[label]} |"
+            f"| {label} | {plain_markdown(name)} | {share:.4f} | {cells[label]} |"
             for label, (name, share) in enumerate(named)
         ]
         return ["| label | name | share | cell |", "|---|---|---|---|", *rows]
@@ -253,125 +262,3 @@ def _filled(skeleton: nn.Module, member: Member) -> nn.Module:
     state = {name: aligned(value) for name, value in member.state.items()}
     skeleton.load_state_dict(state, assign=True)
     return skeleton.eval()
-
-
-class _MemberRecord(Record):
-    cell: int
-    weight: float
-    network: NetworkSettings | None = None
-    label: int | None = None
-    met: tuple[str, ...] = ()
-
-
-class _EnsembleRecord(Record):
-    """What `config.json` says about an ensemble."""
-
-    kind: Literal["remuda-ensemble"]
-    format: Literal[1]
-    network: NetworkSettings
-    shape: Annotated[tuple[int, ...], Field(min_length=1)]
-    scale: tuple[float, ...]
-    offset: tuple[float, ...]
-    members: tuple[_MemberRecord, ...]
-    sha256: str
-    about: dict[str, Any] = Field(default_factory=dict)
-    labels: Labels | None = None
-    noise_per_member: bool = True  # as it was before files said so
-
-
-def load_ensemble(folder: Path, *, follow: bool = True) -> Ensemble:
-    """Read and check an ensemble: nothing in the files is executed, everything is validated.
-
-    Its files may be links, as caches of models keep them, except in a run folder (not `follow`).
-    """
-    path, model = folder / CONFIG_FILE, folder / MODEL_FILE
-    record = read_record(path, _EnsembleRecord, "remuda ensemble", format=FORMAT)
-    content = read_stored(model, follow=follow)
-    if digest(content) != record.sha256:
-        raise DamagedError(f"{model}: damaged or changed: its SHA-256 is not that in {path.name}")
-    try:
-        return _from_record(record, safetensors.torch.load(content))
-    except safetensors.SafetensorError as error:
-        raise DamagedError(f"{model}: not a safetensors file: {error}") from None
-    # Networks of impossible sizes fail in torch in many ways.
-    except (TypeError, ValueError, OverflowError, RuntimeError, ConfigError) as error:
-        raise DamagedError(f"{path}: not a valid ensemble: {error}") from None
-
-
-def _from_record(record: _EnsembleRecord, tensors: Mapping[str, Tensor]) -> Ensemble:
-    states = _split(tensors, len(record.members))
-    for place, (entry, state) in enumerate(zip(record.members, states, strict=True)):
-        _check_state(entry.network or record.network, record.shape, place, state)
-    _check_scaling(record)
-    _check_labels(record)
-    members = tuple(
-        Member(entry.cell, entry.weight, state, entry.network, entry.label, entry.met)
-        for entry, state in zip(record.members, states, strict=True)
-    )
-    scaling = Scaling(record.scale, record.offset)
-    return Ensemble(
-        *(record.network, record.shape, members, scaling, record.about, record.labels),
-        noise_per_member=record.noise_per_member,
-    )
-
-
-def _check_labels(record: _EnsembleRecord) -> None:
-    names = record.labels.names if record.labels else ()
-    for entry in record.members:
-        wanted = (entry.network or record.network).num_classes
-        if wanted not in (0, len(names)):
-            raise ValueError(f"a network for {wanted} labels beside {len(names)} names of labels")
-    own = {entry.label for entry in record.members if entry.label is not None}
-    if record.labels is None:
-        if own:
-            raise ValueError("its members have labels without names")
-    elif not own <= set(range(len(record.labels.names))):
-        raise ValueError(f"a member's label is not in 0 to {len(record.labels.names) - 1}")
-
-
-def _split(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
-    states: list[dict[str, Tensor]] = [{} for _ in range(count)]
-    for name, value in tensors.items():
-        place, _, rest = name.partition(".")
-        if not place.isdigit() or int(place) >= count:
-            raise ValueError(f"tensor {name!r} belongs to no member")
-        states[int(place)][rest] = value
-    return states
-
-
-def _check_state(
-    network: NetworkSettings, shape: tuple[int, ...], place: int, state: Mapping[str, Tensor]
-) -> None:
-    # A skeleton takes no memory, since nothing has limited the size of the network so far.
-    wanted = generator_skeleton(network, shape).state_dict()
-    for name in wanted.keys() | state.keys():
-        if (
-            name not in state
-            or name not in wanted
-            or state[name].shape != wanted[name].shape
-            or state[name].dtype != wanted[name].dtype
-        ):
-            raise ValueError(f"tensor {place}.{name} does not fit a {network.family} network")
-        if not bool(torch.isfinite(state[name]).all()):
-            raise ValueError(f"tensor {place}.{name} holds NaN or infinity")
-
-
-def _check_scaling(record: _EnsembleRecord) -> None:
-    """One value for all pixels, or one per coordinate of a point."""
-    for key, values in (("scale", record.scale), ("offset", record.offset)):
-        if len(values) not in (1, record.shape[0]):
-            raise ValueError(f"{key}={values} does not fit items of shape {record.shape}")
-
-
-def load(path: str | Path) -> Ensemble:
-    """The ensemble of a run folder, or of an ensemble folder itself."""
-    folder = Path(path)
-    if (folder / CONFIG_FILE).is_file():
-        return load_ensemble(folder)
-    run = RunFolder.open(folder)
-    if run.result() is None:
-        raise StoreError(
-            f"{folder}: the run is not finished; `remuda resume {folder}` continues it "
-            f"(sample sheets so far are in {folder / 'samples'})"
-        )
-    return load_ensemble(run.ensemble_path, follow=False)

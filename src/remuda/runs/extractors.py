@@ -17,7 +17,7 @@ from remuda.config import EXTRACTORS, Config
 from remuda.data import Dataset
 from remuda.data.places import cache_dir
 from remuda.errors import ConfigError, StoreError, shape_text
-from remuda.files import digest, write_atomically
+from remuda.files import digest, read_stored, write_atomically
 from remuda.metrics import (
     METRICS,
     RECIPE,
@@ -33,7 +33,7 @@ from remuda.metrics import (
     train_on_labels,
     trainable,
 )
-from remuda.runs.checkpoints import read_stored
+from remuda.metrics.tensor_files import ROOM
 from remuda.runs.identity import EXTRACTOR
 from remuda.runs.portable import is_portable
 from remuda.runs.store import RunFolder
@@ -131,7 +131,7 @@ def recorded_extractor(folder: RunFolder, config: Config, dataset: Dataset) -> A
     if wanted is None and not from_file:
         return extractor_for(config.score, config.data.source, dataset.shape)
     path = folder.path / EXTRACTOR
-    if not path.is_file() or digest(read_stored(path)) != wanted:
+    if not path.is_file() or digest(read_stored(path, room=ROOM)) != wanted:
         raise StoreError(
             f"{path}: missing, or not the file that the run started with; allowed: that file, or a "
             "new run"

@@ -12,15 +12,17 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from remuda.config import NetworkSettings
+from remuda.config import Config, NetworkSettings
 from remuda.errors import ConfigError, DamagedError, StoreError
-from remuda.files import digest
+from remuda.files import digest, read_stored
 from remuda.gan.average import Average, average_tensors
 from remuda.gan.cell import parcel_network
 from remuda.gan.parcels import Parcel, network_weights, role_tensors
 from remuda.methods import CellState, all_met, ancestor, build_method, lineage, qualified
-from remuda.runs.ensemble import CONFIG_FILE, MODEL_FILE, Ensemble, load_ensemble
+from remuda.metrics.tensor_files import ROOM
+from remuda.runs.ensemble import CONFIG_FILE, MODEL_FILE, Ensemble
 from remuda.runs.identity import is_id
+from remuda.runs.loading import load_ensemble
 from remuda.runs.prepare import Run
 from remuda.runs.store import ENSEMBLE, RunFolder, initial_file
 
@@ -97,22 +99,29 @@ def _of_run(path: Path) -> Iterator[Start]:
             yield from _of_ensemble(folder.ensemble_path, where=path)
             return
         raise StoreError("it has neither a readable checkpoint nor an ensemble")
-    met = all_met(parcels, build_method(config))
-    for cell, parcel in sorted(parcels.items()):
-        try:
-            network = parcel_network(config, parcel)
-        except ValueError as error:
-            raise DamagedError(f"cell {cell} of its checkpoint has {error}") from None
-        yield Start(
-            f"{path}:{cell}",
-            network,
-            network_weights(parcel, "generator"),
-            average_tensors(role_tensors(parcel, "generator")),
-            network_weights(parcel, "discriminator"),
-            qualified(own, lineage(parcel)),
-            qualified(own, ancestor(parcel)),
-            tuple(sorted(qualified(own, one) for one in met[cell])),
-        )
+    try:
+        met = all_met(parcels, build_method(config))
+        yield from [_start(path, own, config, parcels[cell], met[cell]) for cell in sorted(parcels)]
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise DamagedError(f"the cells of its checkpoint do not fit it: {problem}") from None
+
+
+def _start(path: Path, own: str, config: Config, parcel: Parcel, met: frozenset[str]) -> Start:
+    try:
+        network = parcel_network(config, parcel)
+    except ValueError as error:
+        raise DamagedError(f"cell {parcel.cell} of its checkpoint has {error}") from None
+    return Start(
+        f"{path}:{parcel.cell}",
+        network,
+        network_weights(parcel, "generator"),
+        average_tensors(role_tensors(parcel, "generator")),
+        network_weights(parcel, "discriminator"),
+        qualified(own, lineage(parcel)),
+        qualified(own, ancestor(parcel)),
+        tuple(sorted(qualified(own, one) for one in met)),
+    )
 
 
 def _newest(folder: RunFolder) -> dict[int, Parcel] | None:
@@ -151,7 +160,7 @@ def _origin(folder: Path, ensemble: Ensemble) -> tuple[str, str]:
         return run.id(), run.id()
     # Else it is known by the folder it is in, as that version knew it. That may be called as other
     # folders are, and strangers must not count as relatives: its weights tell it from them.
-    return run.path.name, digest((folder / MODEL_FILE).read_bytes())[:16]
+    return run.path.name, digest(read_stored(folder / MODEL_FILE, room=ROOM))[:16]
 
 
 def _begun(run: Run, number: int, start: Start) -> Parcel:

@@ -186,7 +186,7 @@ class Outcome:
         costs = sum_costs(self._folder.iter_events())
         # Over every start of the run: each round was completed once.
         seconds = sum(
-            event["seconds"]
+            event.get("seconds", 0.0)
             for event in self._folder.iter_events()
             if event["event"] == "population"
         )

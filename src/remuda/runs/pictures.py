@@ -11,11 +11,13 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from remuda.data import PIXELS
+from remuda.errors import visible
 from remuda.metrics import Pairs
 
 _GAP = 2
 _GREY = 96
 _LETTERS = 14
+_LONGEST_NAME = 40  # characters of a name beside its row
 _SCATTER_SIDE = 480
 _PAIR_COLUMNS = 10
 _PAIR_GAP = 8
@@ -94,6 +96,7 @@ def _named(picture: Image.Image, names: Sequence[str]) -> Image.Image:
     if not names:
         return picture
     font = ImageFont.load_default(_LETTERS)
+    names = [visible(name)[:_LONGEST_NAME] for name in names]
     margin = math.ceil(max(font.getlength(name) for name in names)) + 6 * _GAP
     grey = (_GREY,) * len(picture.getbands())
     wide = Image.new(picture.mode, (margin + picture.width, picture.height), grey)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from remuda.config import OBJECTIVES, Config, DataSettings, NetworkSettings
 from remuda.data import Dataset, StoredItems, has_unseen, load_dataset, load_unseen
 from remuda.errors import ConfigError, DamagedError, DataError, StoreError
-from remuda.gan.networks import draw_noise, generate
+from remuda.files import check_memory
+from remuda.gan.networks import check_size, draw_noise, generate, sampling_bytes
 from remuda.methods import all_met, build_method, lineage, linked_cells, qualified
 from remuda.runs.prepare import with_data_dir
 from remuda.runs.store import RunFolder
@@ -60,6 +62,9 @@ class Population:
 
     def draw(self, member: Member, count: int, seed: int, purpose: str) -> Tensor:
         """Samples of one member, from a random stream of its own."""
+        noise = member.network.noise_size
+        needed = sampling_bytes([member.generator], self.dataset.shape, count, _CHUNK, noise)
+        check_memory(f"count={count}", needed, "samples", ConfigError)
         rng = tensor_stream(seed, member.cell, self.round, purpose)
         return member.draw(count, rng, self.dataset.labels)
 
@@ -85,19 +90,17 @@ def load_population(
             "allowed: runs with network.condition=none"
         )
     dataset = load_dataset(config.data)
+    for network in dict.fromkeys(config.networks):
+        check_size(network, dataset.shape)
     method = build_method(config)
-    parcels = folder.load_checkpoint(checkpoints[-1])
-    met, own = all_met(parcels, method), folder.id()
+    parcels, own = folder.load_checkpoint(checkpoints[-1]), folder.id()
+    with _fitting(f"{checkpoints[-1].path}: its cells do not fit together"):
+        met = all_met(parcels, method)
     members = []
     for index in range(config.cells):
         cell = method.probe(index, dataset, method.view(dataset, index))
-        try:
+        with _fitting(f"{checkpoints[-1].path}: cell {index} does not fit the run's configuration"):
             cell.restore(parcels[index])
-        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
-            raise DamagedError(
-                f"{checkpoints[-1].path}: cell {index} does not fit the run's configuration: "
-                f"{' '.join(str(error).split())}"
-            ) from None
         members.append(
             Member(
                 index,
@@ -112,6 +115,15 @@ def load_population(
     isolated = all(len(group) == 1 for group in groups.values())
     last = checkpoints[-1].round
     return Population(path, own, config, dataset, last, tuple(members), isolated)
+
+
+@contextmanager
+def _fitting(otherwise: str) -> Iterator[None]:
+    """Around what parcels with other contents than a run's own make fail."""
+    try:
+        yield
+    except (LookupError, AttributeError, TypeError, ValueError, RuntimeError, ArithmeticError) as e:
+        raise DamagedError(f"{otherwise}: {' '.join(str(e).split())}") from None
 
 
 def judging_objectives() -> list[str]:

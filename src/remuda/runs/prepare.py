@@ -1,11 +1,8 @@
-"""All a run needs, checked before anything is written, and the environment it runs in."""
+"""All a run needs, checked before anything is written."""
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,12 @@ from typing import Any
 import torch
 
 from remuda.config import Config
-from remuda.config.base import Settings
 from remuda.data import NAMED, Dataset, load_dataset
 from remuda.data.places import cache_dir
 from remuda.errors import ConfigError, StoreError
-from remuda.files import VERSION
+from remuda.files import check_memory
 from remuda.gan.cell import Cell
+from remuda.gan.networks import check_size, sampling_bytes
 from remuda.gan.parcels import Parcel
 from remuda.methods import Method, build_method, resolved
 from remuda.metrics import (
@@ -32,17 +29,7 @@ from remuda.metrics import (
 )
 from remuda.runs.ensemble import Labels
 from remuda.runs.extractors import check_ranking, find_extractor, recorded_extractor
-from remuda.runs.machine import this_machine
-from remuda.runs.records import DataSummary, Environment
 from remuda.runs.store import RunFolder
-
-# Settings a resumed run may change: they decide where it is kept and ends and what its result is
-# compared with, not what it trains.
-# (That data found elsewhere are the same data is checked by their fingerprint.)
-MAY_CHANGE = (
-    *("name", "rounds", "exact", "run.", "devices."),
-    *("data.dir", "data.source", "data.reference"),
-)
 
 
 @dataclass
@@ -78,6 +65,7 @@ class Run:
         method.check(dataset.shape)
         sizes = tuple(len(method.view(dataset, cell)) for cell in range(config.cells))
         _check_batches(config, dataset, sizes, shrinks=method.shrinks_batches)
+        _check_memory(config, dataset.shape, max(sizes), trains=trains)
         run = cls(config, dataset, method, None, sizes)
         # Last: to make one may take seconds, and mistakes should be told before.
         if folder is None:
@@ -235,6 +223,16 @@ def _check_batches(
             )
 
 
+def _check_memory(config: Config, shape: tuple[int, ...], items: int, *, trains: bool) -> None:
+    """Refuse, before anything is built, settings that take more memory than there is."""
+    for network in dict.fromkeys(config.networks):
+        check_size(network, shape, min(config.training.batch_size, items))
+    for key in ("samples", "final_samples") if trains else ():
+        count = getattr(config.score, key)
+        needed = sampling_bytes([], shape, count, 0, 0)
+        check_memory(f"score.{key}={count}", needed, "samples", ConfigError)
+
+
 def load_checked(config: Config, fingerprint: str | None) -> Dataset:
     """The data of a run, which must have this fingerprint, if one is given."""
     dataset = load_dataset(config.data)
@@ -268,123 +266,3 @@ def with_data_dir(config: Config, data_dir: Path | None) -> Config:
         return config
     data = config.data.model_copy(update={"dir": str(data_dir)})
     return config.model_copy(update={"data": data})
-
-
-def environment(run: Run) -> dict[str, Any]:
-    return {
-        "remuda": VERSION,
-        "revision": revision(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "host": platform.node(),
-        "cores": os.cpu_count(),
-        "threads": run.config.threads,
-        "machine": this_machine().model_dump(),
-        "config": with_absolute_paths(run.config).model_dump(mode="json"),
-        "data": {
-            "name": run.dataset.name,
-            "items": len(run.dataset),
-            "fingerprint": run.dataset.fingerprint,
-        },
-    }
-
-
-def check_environment(folder: RunFolder, run: Run) -> list[str]:
-    """Refuse other data or settings; warnings where other software may round differently."""
-    then, now = folder.env(), environment(run)
-    if then.config is None and then.id is not None:  # the earliest versions wrote neither
-        raise StoreError(
-            f"{folder.path / 'env.json'}: config is missing, which says what the run was started "
-            "with; allowed: the file as it was, or a new run"
-        )
-    for key, old, new in changed_settings(then.config or {}, run.config):
-        if not key.startswith(MAY_CHANGE):
-            raise StoreError(
-                f"{folder.path / 'config.yaml'}: {key} was {old} when the run started and is {new} "
-                f"now; allowed: {old}, or a new run"
-            )
-    data = DataSummary.model_validate(now["data"])
-    if then.data.fingerprint != data.fingerprint:
-        raise StoreError(
-            f"{folder.path}: the data changed since the run started: {_described(then.data)} then, "
-            f"{_described(data)} now"
-        )
-    return [
-        *(
-            f"{key} was {getattr(then, key)} and is {now[key]}: weights may differ in the last bits"
-            for key in ("torch", "remuda", "platform")
-            if getattr(then, key) != now[key]
-        ),
-        *_check_machine(then, run.config),
-    ]
-
-
-def _check_machine(then: Environment, config: Config) -> list[str]:
-    """Whether the run was begun where the same bits come out; older versions did not say."""
-    old, new = then.machine, this_machine()
-    if old is None or old.fingerprint == new.fingerprint or config.exactness == "ignore":
-        return []
-    text = (
-        f"this machine computes other bits than the one that the run began on: {old} then, {new} "
-        "now"
-    )
-    if config.exact == "require":
-        raise ConfigError(f"exact=require: {text}; allowed: a machine like that one, or exact=warn")
-    return [f"{text}: weights will differ in the last bits"]
-
-
-def _described(data: DataSummary) -> str:
-    return f"{data.items} items of {data.name} ({data.fingerprint})"
-
-
-def changed_settings(
-    then: Mapping[str, Any], now: Settings, prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    """The settings that are not what they were, by dotted key, with both values.
-
-    A setting that did not exist then has the default that means what was done then.
-    """
-    if not then:  # nobody wrote down what they were
-        return
-    values = now.model_dump(mode="json")
-    if values.keys() - then.keys():
-        # Not validated: entries of lists may have keys that have no default.
-        then = {**type(now).model_construct().model_dump(mode="json"), **then}
-    for name in sorted(then):
-        old, new = then[name], values.get(name)
-        section: Any = getattr(now, name, None)
-        if isinstance(old, dict) and isinstance(section, Settings):
-            yield from changed_settings(old, section, f"{prefix}{name}.")
-        elif _are_entries(old, section):
-            for number, (before, entry) in enumerate(zip(old, section, strict=True)):
-                yield from changed_settings(before, entry, f"{prefix}{name}[{number}].")
-        elif old != new:
-            yield prefix + name, old, new
-
-
-def _are_entries(then: Any, now: Any) -> bool:
-    """Whether these are as many settings in a list as there are now."""
-    return (
-        isinstance(then, list)
-        and isinstance(now, tuple)
-        and len(then) == len(now)
-        and all(isinstance(entry, dict) for entry in then)
-        and all(isinstance(entry, Settings) for entry in now)
-    )
-
-
-def revision() -> str | None:
-    """The git revision of remuda's own source, where it is a checkout."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from remuda.config.records import Record
+from remuda.config.records import Amount, Count, Record
 
 ID_PATTERN = r"^[0-9a-f]{16}$"
 _PRINTABLE = r"^[ -~]{1,120}$"  # for it is shown
+_Figure = Annotated[int, Field(ge=-(2**53), le=2**53)] | float | None
 
 
 class DataSummary(Record):
     """Which data a run trains on."""
 
     name: str | None = None
-    items: int | None = None
+    items: Count | None = None
     fingerprint: str | None = None
 
 
@@ -47,34 +48,47 @@ class Environment(Record):
 class ScoreSummary(Record):
     """Final scores, or the coverage of known modes."""
 
-    values: dict[str, int | float | None]
-    modes: int | None = None
+    values: dict[str, _Figure]
+    modes: Count | None = None
     # What the figures depend on; absent where modes are known, and in part in old files.
     extractor: str | None = None
     extractor_id: str | None = None
     scaling: str | None = None
-    samples: int | None = None
+    samples: Count | None = None
     real: str | None = None
-    real_samples: int | None = None
+    real_samples: Count | None = None
 
 
 class RunResult(Record):
     """What a finished run came to."""
 
-    rounds: int | None = None
-    seconds: float | None = None
-    images: int | None = None
-    batches: int | None = None
-    cpu_seconds: float | None = None
+    rounds: Count | None = None
+    seconds: Amount | None = None
+    images: Count | None = None
+    batches: Count | None = None
+    cpu_seconds: Amount | None = None
     scores: ScoreSummary | None = None
     modes_by_cell: dict[str, ScoreSummary] | None = None
+
+
+class WorkerEntry(Record):
+    """One worker; `verdict` is its liveness."""
+
+    worker: Count
+    host: str
+    pid: Count
+    state: Literal["inactive", "processing", "finished"]
+    verdict: Literal["working", "delayed", "dead"]
+    heard: Amount
+    cells: list[Count]
+    rounds: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Count]
 
 
 class RunStatus(Record):
     """What the master last wrote about its workers."""
 
-    time: float
-    rounds: int
-    completed: int
-    epoch: int  # the term; files keep its old name
-    workers: list[dict[str, Any]]
+    time: Amount
+    rounds: Count
+    completed: Count
+    epoch: Count  # the term; files keep its old name
+    workers: list[WorkerEntry]

@@ -41,8 +41,9 @@ from remuda.metrics import (
     reference_indices,
     some_of,
 )
-from remuda.runs.ensemble import Ensemble, load
+from remuda.runs.ensemble import Ensemble
 from remuda.runs.extractors import find_extractor, is_for_these_labels, recorded_extractor
+from remuda.runs.loading import load
 from remuda.runs.prepare import Run, with_data_dir
 from remuda.runs.store import RunFolder
 from remuda.runs.threads import threads

@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from remuda.config import Config, load_config, render
+from remuda.config import Config, read_config, render
 from remuda.config.records import read_record
 from remuda.errors import ConfigError, GoneError, StoreError
 from remuda.files import (
@@ -99,7 +99,7 @@ class RunFolder:
         return cls(path)
 
     def config(self) -> Config:
-        return load_config(str(self.path / "config.yaml"))
+        return read_config(self.path / "config.yaml")
 
     def env(self) -> Environment:
         return read_record(self.path / "env.json", Environment, "description of the environment")
@@ -228,7 +228,7 @@ class RunFolder:
         """What the master last wrote about its workers, or None while nobody trains here."""
         path = self.path / STATUS
         # It is not synced, so a power cut may leave an empty one.
-        if not self.is_locked() or not path.is_file() or not path.stat().st_size:
+        if not self.is_locked() or not _size(path):
             return None
         return read_record(path, RunStatus, "status of a run")
 
@@ -268,10 +268,21 @@ class RunFolder:
     def result(self) -> RunResult | None:
         """The final scores, or None while the run is not finished."""
         path = self.path / "result.json"
-        return read_record(path, RunResult, "result of a run") if path.is_file() else None
+        if not os.path.lexists(path):
+            return None
+        return read_record(path, RunResult, "result of a run")
+
+
+def _size(path: Path) -> int:
+    """Of what has this name, whatever it is; 0 if nothing has."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def _changed(path: Path) -> int | None:
+    """When a file, or something in a folder, was last changed; None if nobody can say."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -291,9 +302,25 @@ def initial_file(cell: int) -> str:
 
 
 def find_runs(root: Path) -> list[RunFolder]:
-    """The run folders directly below a folder, oldest first."""
-    found = [path.parent for path in root.glob("*/config.yaml")]
-    return [RunFolder(path) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+    """The run folders directly below a folder, oldest first; also those that cannot be read."""
+    try:
+        entries = [*root.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"{root}: cannot be read: {error.strerror or error}") from None
+    found = [(_changed(path) or 0, path) for path in entries if _may_be_run(path)]
+    return [RunFolder(path) for _, path in sorted(found)]
+
+
+def _may_be_run(path: Path) -> bool:
+    try:
+        (path / "config.yaml").lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # nobody may look inside: it is for its row to say so
+        return True
+    return True
 
 
 def new_path(config: Config, attachments: Mapping[str, bytes] | None = None) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remuda.analysis.figures import FAINT, INK
+from remuda.analysis.figures import FAINT, INK, literal
 from remuda.compare.figures.style import (
     COLUMN,
     DASHES,
@@ -20,7 +20,6 @@ from remuda.compare.figures.style import (
     colour,
     file_of,
     finite,
-    literal,
     marker,
     paper,
     sheet,

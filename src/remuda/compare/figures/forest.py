@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remuda.analysis.figures import COLOURS, FAINT, INK
+from remuda.analysis.figures import COLOURS, FAINT, INK, literal
 from remuda.compare.figures.style import (
     COLUMN,
     LINE,
@@ -19,7 +19,6 @@ from remuda.compare.figures.style import (
     finite,
     folded,
     inches,
-    literal,
     p_text,
     paper,
     sheet,

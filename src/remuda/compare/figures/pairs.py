@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from remuda.analysis.figures import COLOURS, FAINT, GRID, INK
+from remuda.analysis.figures import COLOURS, FAINT, GRID, INK, literal
 from remuda.compare.figures.style import (
     COLUMN,
     LINE,
@@ -21,7 +21,6 @@ from remuda.compare.figures.style import (
     file_of,
     folded,
     inches,
-    literal,
     names_below,
     p_text,
     paper,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from remuda.analysis.figures import INK
+from remuda.analysis.figures import INK, literal
 from remuda.compare.figures.style import (
     COLUMN,
     LINE,
@@ -18,7 +18,6 @@ from remuda.compare.figures.style import (
     file_of,
     folded,
     inches,
-    literal,
     paper,
     sheet,
 )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.analysis.extras import require
-from remuda.analysis.figures import COLOURS, FAINT, INK, new_figure, plain_axes, png
+from remuda.analysis.figures import COLOURS, FAINT, INK, literal, new_figure, plain_axes, png
 from remuda.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,11 +110,6 @@ def p_text(p: float) -> str:
     if p < 0.001:
         return "<0.001"
     return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def literal(text: str) -> str:
-    """Text in which matplotlib sees no formula."""
-    return text.replace("$", r"\$")
 
 
 def inches(text: str, size: float = TEXT) -> float:

@@ -6,6 +6,7 @@ logits, never probabilities. Image shapes are (channels, height, width).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from remuda.config.networks import (
     NetworkSettings,
     ResnetSettings,
 )
+from remuda.errors import ConfigError, shape_text
+from remuda.files import check_memory
 from remuda.gan.networks.class_dcgan import CLASS_DCGAN
 from remuda.gan.networks.conditional import (
     ConditionalGenerator,
@@ -30,11 +33,12 @@ from remuda.gan.networks.conditional import (
 )
 from remuda.gan.networks.dcgan import DCGAN
 from remuda.gan.networks.dense import DensePass, Memory, dense_layers
-from remuda.gan.networks.family import Family, fill, normalise, weight_layers
+from remuda.gan.networks.family import Family, Shape, fill, normalise, weight_layers
 from remuda.gan.networks.gran import GRAN
 from remuda.gan.networks.layers import deviation_groups, set_stream
 from remuda.gan.networks.mlp import MLP
 from remuda.gan.networks.resnet import RESNET
+from remuda.gan.networks.sizes import sampling_bytes, training_bytes
 
 FAMILIES: dict[type[Settings], Family[Any]] = {
     MlpSettings: MLP,
@@ -52,6 +56,7 @@ __all__ = [
     "build_discriminator",
     "build_generator",
     "check_shape",
+    "check_size",
     "dense_layers",
     "deviation_groups",
     "discriminate",
@@ -60,6 +65,7 @@ __all__ = [
     "generate",
     "generator_skeleton",
     "judge",
+    "sampling_bytes",
     "set_stream",
 ]
 
@@ -73,11 +79,7 @@ def build_generator(
 
 def generator_skeleton(settings: NetworkSettings, shape: tuple[int, ...]) -> nn.Module:
     """That network without memory for its weights: names, shapes and types, of whatever size."""
-    check_shape(settings, shape)
-    # Constructors draw weights from the global RNG; on the meta device they draw nothing at all,
-    # which, unlike saving and restoring the RNG, also holds when other threads build networks.
-    with torch.device("meta"):
-        return FAMILIES[type(settings)].generator(settings, shape)
+    return _skeleton(settings, shape, FAMILIES[type(settings)].generator)
 
 
 def build_discriminator(
@@ -94,9 +96,36 @@ def build_discriminator(
 
 def discriminator_skeleton(settings: NetworkSettings, shape: tuple[int, ...]) -> nn.Module:
     """That network without memory for its weights, and without its spectral norm."""
+    return _skeleton(settings, shape, FAMILIES[type(settings)].discriminator)
+
+
+def _skeleton(
+    settings: NetworkSettings, shape: Shape, build: Callable[[Any, Shape], nn.Module]
+) -> nn.Module:
     check_shape(settings, shape)
-    with torch.device("meta"):
-        return FAMILIES[type(settings)].discriminator(settings, shape)
+    # Constructors draw weights from the global RNG; on the meta device they draw nothing at all,
+    # which, unlike saving and restoring the RNG, also holds when other threads build networks.
+    try:
+        with torch.device("meta"):
+            return build(settings, shape)
+    # Of impossible sizes torch says so in many ways.
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"network.family={settings.family}: of impossible size for items of "
+            f"{shape_text(shape)}: {problem}"
+        ) from None
+
+
+def check_size(settings: NetworkSettings, shape: Shape, batch: int = 1) -> None:
+    """Refuse, before anything is built, networks that this machine has not the memory to train."""
+    both = (generator_skeleton(settings, shape), discriminator_skeleton(settings, shape))
+    check_memory(
+        f"network.family={settings.family}",
+        training_bytes(both, batch),
+        f"networks of these settings and batches of {batch:,}",
+        ConfigError,
+    )
 
 
 def check_shape(settings: NetworkSettings, shape: tuple[int, ...]) -> None:
