@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -n auto --dist worksteal
-SPEED := step convolutions phases exchange startup memory scale predict
+SPEED := step convolutions phases exchange startup portable memory scale predict
 
 .PHONY: install demo quick test fuzz crash check oldest format bench bench-quick tables clean
 

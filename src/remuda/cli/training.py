@@ -83,7 +83,7 @@ Portable = Annotated[
     bool,
     typer.Option(
         "--portable",
-        help="The same weights on all x86-64 machines, at 1.3 to 2 times the CPU time; short for "
+        help="The same weights on all x86-64 machines, at 1.2 to 2 times the CPU time; short for "
         "portable=true.",
     ),
 ]

@@ -37,7 +37,7 @@ class Config(Settings):
     )
     portable: bool = Field(
         False,
-        description="the same bits on all x86-64 machines with AVX2, at 1.3 to 2 times the CPU "
+        description="the same bits on all x86-64 machines with AVX2, at 1.2 to 2 times the CPU "
         "time; needs threads=1 and no GPU",
     )
     exact: Exactness = Field(
