@@ -501,6 +501,7 @@ def main() -> int:
     for module in PRELOADED:
         importlib.import_module(module)
     adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows = read_rows(options.out)
     number = 1 + max((row["run"] for row in rows), default=-1)
     end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")

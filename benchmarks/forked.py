@@ -78,6 +78,7 @@ def fork(work: Callable[[], None], log: Path) -> int:
         return pid
     code = UNEXPECTED
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not as who forks takes it
         os.setsid()
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
