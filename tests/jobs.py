@@ -37,7 +37,12 @@ class Job:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})},
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "PRTE_MCA_prte_local_tmpdir_base": str(folder),  # a killed one leaves files
+                    **(environ or {}),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,9 @@ def test_a_job_that_is_lost_is_started_again_and_nothing_is_lost(
     assert train.said.count("starting it again") == 2
     assert tree(run) == tree(long_undisturbed)
     assert not processes(str(run)), "orphans"
+    temporary = Path(tempfile.gettempdir())
+    assert not list(temporary.glob(f"ompi.{mpiexec}")), "what the killed mpiexec kept there"
+    assert not list(temporary.glob(f"remuda-{train.pid}-*"))
 
 
 def test_a_killed_supervisor_takes_its_job_along_and_the_run_resumes(
