@@ -17,7 +17,7 @@ from remuda.errors import ConfigError, DamagedError, NewerFormatError, StoreErro
 from remuda.files import write_atomically
 from remuda.gan.parcels import Parcel
 from remuda.runs import checkpoints, store
-from remuda.runs.store import RunFolder, find_runs, fresh_path
+from remuda.runs.store import RunFolder, find_runs, fresh_path, new_path
 from tests import faults
 from tests.tiny_runs import (
     ROUNDS,
@@ -189,6 +189,24 @@ def test_one_process_at_a_time_holds_the_lock(folder: RunFolder) -> None:
     assert not other.is_locked()
     with other.lock():
         pass
+
+
+def test_a_run_shows_life_where_a_supervisor_waits_for_it_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    folder = RunFolder(run)
+    folder.show_life()
+    assert not list(run.iterdir())
+    folder.await_life()
+    os.utime(run / ".alive", (0, 0))
+    before = folder.sign_of_life()
+    folder.show_life()
+    assert folder.sign_of_life() not in (None, before)
+    new_path(load_config("quickstart", [f"run.dir={run}"]))  # it is still free for a new run
+    folder.clear_status()
+    assert not list(run.iterdir())
 
 
 def test_looking_at_a_run_does_not_write_to_it(folder: RunFolder) -> None:
