@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.runs.store import RunFolder
 from tests.jobs import Job, needs_mpi, processes, ranks_of, until
 from tests.parallel.runs import words
 from tests.tiny_runs import Command, tree
@@ -26,6 +27,7 @@ def test_ranks_killed_while_their_job_starts_change_nothing(
 ) -> None:
     """One rank of every job, so many seconds after its process appeared."""
     run = tmp_path / "run"
+    folder = RunFolder(run)
     train = Command(tmp_path, "train", *words(data, run), "--engine", "mpi", "--workers", "1")
     killed: set[int] = set()
     for rank, delay in kills:
@@ -34,6 +36,10 @@ def test_ranks_killed_while_their_job_starts_change_nothing(
         killed.update(ranks_of(run).values())
         time.sleep(delay)
         os.kill(victim, signal.SIGKILL)
+    until(lambda: set(ranks_of(run).values()) - killed, "the last job")
+    life = folder.sign_of_life()
+    until(lambda: folder.sign_of_life() != life, "a sign of life of the master")
+    assert folder.sign_of_training() is None, "it prepares the run"
     assert train.wait(timeout=150) == 0, train.said
     assert train.said.count("starting it again") == len(kills), train.said
     assert tree(run) == tree(undisturbed)

@@ -148,6 +148,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_watch, "_APPEAR_SECONDS", 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_lost_before_the_job_stands_has_the_job_started_again(
@@ -161,6 +162,7 @@ def test_a_rank_lost_before_the_job_stands_has_the_job_started_again(
     assert line.startswith(f"the MPI job was lost (rank {victim} ended while it started); starting")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_rank_lost_before_it_was_seen_has_the_job_started_again(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, f"{rank(0)}; sleep 100", FINISH)
@@ -168,6 +170,7 @@ def test_a_rank_lost_before_it_was_seen_has_the_job_started_again(tmp_path: Path
     assert "1 of 2 ranks on this host never started" in jobs.said[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_signs_of_life_while_data_are_fetched_do_not_hide_a_lost_rank(tmp_path: Path) -> None:
     """Not all workers are there before the first status."""
@@ -177,6 +180,7 @@ def test_signs_of_life_while_data_are_fetched_do_not_hide_a_lost_rank(tmp_path: 
     assert "rank 1 ended while it started" in jobs.said[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_rank_lost_once_all_are_there_is_left_to_the_master(tmp_path: Path) -> None:
     train = f"{rank(0)}; {rank(1)}; touch run/status.json; sleep 0.5; kill -9 $rank_1; sleep 1.5"
@@ -185,6 +189,7 @@ def test_a_rank_lost_once_all_are_there_is_left_to_the_master(tmp_path: Path) ->
     assert jobs.said == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_ranks_that_leave_because_of_a_mistake_are_not_lost(tmp_path: Path) -> None:
     """One after the other, each within the time that a launcher has."""
@@ -194,6 +199,7 @@ def test_ranks_that_leave_because_of_a_mistake_are_not_lost(tmp_path: Path) -> N
     assert jobs.said == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_what_ranks_start_themselves_may_end(tmp_path: Path) -> None:
     start = rank(0, "sh -c 'sleep 0.3; touch ended; sleep 100'", of=1)
@@ -202,6 +208,7 @@ def test_what_ranks_start_themselves_may_end(tmp_path: Path) -> None:
     assert jobs.said == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_stop_while_the_job_starts_does_not_wait_for_ranks_that_it_ended(tmp_path: Path) -> None:
     """A rank that has no handler yet dies of the signal, and leaves the others inside MPI."""
@@ -222,6 +229,7 @@ def test_a_stop_while_the_job_starts_does_not_wait_for_ranks_that_it_ended(tmp_p
     assert time.monotonic() - start < supervisor._GRACE_SECONDS / 2
 
 
+@pytest.mark.slow
 def test_the_launchers_files_go_with_the_job_though_it_is_killed(tmp_path: Path) -> None:
     note = 'echo "$PRTE_MCA_prte_local_tmpdir_base" > base; mkdir "$(cat base)"/ompi.$$'
     jobs = Jobs(tmp_path, f"{note}; kill -9 $$", FINISH)

@@ -19,7 +19,7 @@ from remuda.files import disk, write_atomically
 from remuda.gan.parcels import Parcel
 from remuda.runs import checkpoints, store
 from remuda.runs.records import RunResult
-from remuda.runs.store import RunFolder, find_runs, fresh_path
+from remuda.runs.store import RunFolder, find_runs, fresh_path, new_path
 from tests import faults
 from tests.tiny_runs import (
     ROUNDS,
@@ -205,6 +205,24 @@ def test_a_status_that_a_power_cut_left_empty_counts_for_nothing(folder: RunFold
     (folder.path / "status.json").touch()
     with folder.lock():
         assert folder.status() is None
+
+
+def test_a_run_shows_life_where_a_supervisor_waits_for_it_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    folder = RunFolder(run)
+    folder.show_life()
+    assert not list(run.iterdir())
+    folder.await_life()
+    os.utime(run / ".alive", (0, 0))
+    before = folder.sign_of_life()
+    folder.show_life()
+    assert folder.sign_of_life() not in (None, before)
+    new_path(load_config("quickstart", [f"run.dir={run}"]))  # it is still free for a new run
+    folder.clear_status()
+    assert not list(run.iterdir())
 
 
 def test_looking_at_a_run_does_not_write_to_it(folder: RunFolder) -> None:
