@@ -203,12 +203,12 @@ def taken_away(how: str) -> None:
         if gone:
             return
         gone = True
+        moved = folder.path.with_name("moved")
+        folder.path.rename(moved)  # at once: nothing is written while it is being removed
         if how == "removed":
-            shutil.rmtree(folder.path)
-        else:
-            folder.path.rename(folder.path.with_name("moved"))
-        if how == "replaced":
-            shutil.copytree(folder.path.with_name("moved"), folder.path)
+            shutil.rmtree(moved, ignore_errors=True)
+        elif how == "replaced":
+            shutil.copytree(moved, folder.path)
 
     after(RunFolder, "complete_checkpoint", take)
 
@@ -300,7 +300,7 @@ def interrupt(at: str) -> None:
         if event["event"] == "population":
             now()
 
-    def at_cell(path: Path, *_: object) -> None:
+    def at_cell(path: Path, *_: object, **__: object) -> None:
         if path.name == "cell-0001.safetensors":
             now()
 

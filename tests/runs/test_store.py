@@ -417,6 +417,10 @@ def test_an_incomplete_checkpoint_does_not_count_and_can_be_cleared(folder: RunF
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["round-000001"]
 
 
+def test_a_folder_that_is_not_there_yet_has_no_checkpoints(tmp_path: Path) -> None:
+    assert RunFolder(tmp_path / "none").checkpoints() == []
+
+
 def test_rounds_are_in_order_also_beyond_a_million(folder: RunFolder) -> None:
     for round in (1_000_000, 999_999, 5):
         save_checkpoint(folder, round, parcels(round), None)

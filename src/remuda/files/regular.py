@@ -55,8 +55,6 @@ def real_folder(root: Path, *names: str) -> Path:
 
     The outer folder may be a link: it is where its user wants it to be.
     """
-    if not root.is_dir():
-        raise StoreError(f"{root}: no such folder")
     path = root
     for name in names:
         path = path / name
