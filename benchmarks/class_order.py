@@ -71,7 +71,8 @@ def train(arm: str, seed: int, arguments: argparse.Namespace, folder: Path) -> d
     rounds = min(arguments.rounds, batches)
     overrides += [f"rounds={rounds}", f"training.batches_per_round={batches // rounds}"]
     if arm == "wclass":
-        overrides.append(f"training.learning_rate={arguments.critic_rate}")
+        rate = f"training.learning_rate={arguments.critic_rate}"
+        overrides += ["training.optimiser=rmsprop", rate]
     config = load_config(preset, overrides)
     engine = Engine(arguments.engine)
     started = time.perf_counter()
@@ -108,7 +109,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=128, help="of the networks; the tables' 128")
     parser.add_argument("--batch", type=int, default=100, help="images per batch")
     parser.add_argument("--epsilon", type=float, default=1e-5, help="of batch norm; tables: 0.8")
-    parser.add_argument("--critic-rate", type=float, default=5e-5, help="W-CGAN's learning rate")
+    parser.add_argument(
+        "--critic-rate", type=float, default=5e-5, help="W-CGAN's learning rate, with RMSprop"
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
