@@ -14,6 +14,7 @@ ROW = re.compile(r"^\|.*\| (\d+) s \|.*\| `([\w.]+)` \|$", re.MULTILINE)
 TIMEOUTS = "protocol.Timeouts."
 # How often somebody looks or speaks, and from when on something counts: nobody waits for others.
 PACES = {
+    "delays.QUIET_SECONDS",
     "master_state.STATUS_SECONDS",
     "master_state.WATCH_SECONDS",
     "shared_memory._SETTLED_SECONDS",

@@ -316,7 +316,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "missing model": (
         lambda folder: (folder / "model.safetensors").unlink(),
-        "model.safetensors: is missing",
+        "model.safetensors: cannot be read: No such file",
     ),
     "missing description": (
         lambda folder: (folder / "config.json").unlink(),
@@ -363,7 +363,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (replaced_by(os.mkfifo), "model.safetensors: cannot be read: is not a regular file"),
     "link to a device": (
         replaced_by(lambda path: path.symlink_to("/dev/zero")),
-        "model.safetensors: cannot be read: is a link; expected a file",
+        "model.safetensors: cannot be read: is not a regular file",
     ),
     "other shape": (
         described(lambda d: d.update(shape=[1, 5, 5])),

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from remuda.errors import StoreError
-from remuda.files import open_regular
+from remuda.files import open_regular, stored
 from remuda.parallel import training
-from remuda.runs import checkpoints
 from remuda.runs.store import RunFolder
 from tests import faults
 from tests.tiny_runs import (
@@ -454,7 +453,7 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
         return open_regular(path, follow=follow)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "open_regular", refuse)
+        patch.setattr(stored, "open_regular", refuse)
         with pytest.raises(StoreError, match="Input/output error"):
             training.resume(run)
     assert tree(run) == before

@@ -350,6 +350,7 @@ def test_files_of_a_run_are_neither_pipes_nor_links(
 
 
 def test_the_lock_of_a_stranger_may_be_a_pipe(folder: RunFolder) -> None:
+    (folder.path / ".lock").unlink(missing_ok=True)
     os.mkfifo(folder.path / ".lock")
     assert not folder.is_locked()
 
