@@ -10,11 +10,13 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 
 from remuda.errors import StoreError
+from remuda.files import open_regular, stored
 from remuda.parallel import training
 from remuda.runs.store import RunFolder
 from tests import faults
@@ -379,15 +381,15 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_checkpoint(
 ) -> None:
     run = copied(unfinished, tmp_path)
     before = tree(run)
-    read = Path.read_bytes
+    open_ = open_regular
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *, follow: bool) -> BinaryIO:
         if path.name == "cell-0001.safetensors":
             raise OSError(5, "Input/output error")
-        return read(path)
+        return open_(path, follow=follow)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", refuse)
+        patch.setattr(stored, "open_regular", refuse)
         with pytest.raises(StoreError, match="Input/output error"):
             training.resume(run)
     assert tree(run) == before

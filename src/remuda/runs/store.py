@@ -180,7 +180,7 @@ class RunFolder:
     def status(self) -> RunStatus | None:
         """What the master last wrote about its workers, or None while nobody trains here."""
         path = self.path / STATUS
-        if not self.is_locked() or not os.path.lexists(path):
+        if not self.is_locked() or not _is_there(path):
             return None
         return read_record(path, RunStatus, "status of a run")
 
@@ -206,9 +206,7 @@ class RunFolder:
     def result(self) -> RunResult | None:
         """The final scores, or None while the run is not finished."""
         path = self.path / "result.json"
-        if not os.path.lexists(path):
-            return None
-        return read_record(path, RunResult, "result of a run")
+        return read_record(path, RunResult, "result of a run") if _is_there(path) else None
 
 
 def _is_unborn(path: Path, attachments: Mapping[str, bytes]) -> bool:
@@ -231,16 +229,17 @@ def find_runs(root: Path) -> list[RunFolder]:
         return []
     except OSError as error:
         raise StoreError(f"{root}: cannot be read: {error.strerror or error}") from None
-    found = [(_changed(path), path) for path in entries if _may_be_run(path)]
+    found = [(_changed(path), path) for path in entries if _is_there(path / "config.yaml")]
     return [RunFolder(path) for _, path in sorted(found)]
 
 
-def _may_be_run(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """Whether there is anything of this name; where nobody can say, reading it will."""
     try:
-        (path / "config.yaml").lstat()
+        path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # nobody may look inside: it is for its row to say so
+    except OSError:
         return True
     return True
 
