@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable
 
+_LONGEST_LINE = 2400  # characters of a message
 STOPPED = 75  # exit code of a run that SIGUSR1 stopped: everything is saved, start it again
 
 
 class RemudaError(Exception):
     """Base of every error whose message is written for the user, in one line or several.
 
-    What names and values bring along that a terminal would obey is shown, line ends included.
+    What names and values bring along that a terminal would obey is shown, line ends included; of
+    a line that they make very long, the middle is left out.
     """
 
     exit_code = 2
 
     def __init__(self, *lines: str) -> None:
         super().__init__(*lines)
-        self.lines = tuple(map(visible, lines))
+        self.lines = tuple(_without_middle(visible(line)) for line in lines)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -61,6 +63,13 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escape(one) for one in text)
+
+
+def _without_middle(line: str) -> str:
+    if len(line) <= _LONGEST_LINE:
+        return line
+    half = _LONGEST_LINE // 2
+    return f"{line[:half]} ... {line[-half:]}"
 
 
 def _escape(character: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from remuda.compare.arms import Arm, Budget
+from remuda.compare.folder import Comparison
 from remuda.compare.plan import (
     Plan,
     differences,
@@ -165,3 +166,13 @@ def test_a_plan_of_others_has_the_types_and_sizes_that_plans_have(
     write_json(tmp_path / "plan.json", values)
     with pytest.raises(StoreError, match=rf"plan\.json: not a plan of a comparison: {says}"):
         read_plan(tmp_path)
+
+
+def test_seeds_far_apart_take_no_more_memory_than_others(tmp_path: Path) -> None:
+    for seeds, says in (
+        ((0, 1, 2**62), f"seeds 0, 1, {2**62}, "),
+        ((2, 0, 1), "seeds 0 to 2, "),
+        ((0, 0, 2), "seeds 0, 0, 2, "),
+    ):
+        found = Comparison(tmp_path, make_plan("rounds=3", seeds=seeds))
+        assert says in found.facts(0, 6)[0]

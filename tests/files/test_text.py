@@ -66,6 +66,14 @@ def test_messages_show_what_names_bring_along() -> None:
     assert str(error) == "a\\nb\\x1b[2J: no such file\nsecond"
 
 
+def test_of_a_long_message_the_middle_is_left_out() -> None:
+    error = RemudaError(f"{'x' * 10_000}: damaged", "short")
+    assert error.lines[0].startswith("xxx")
+    assert error.lines[0].endswith("xxx: damaged")
+    assert len(error.lines[0]) < 2500
+    assert error.lines[1] == "short"
+
+
 def test_a_value_is_shown_however_large() -> None:
     deep: list[object] = []
     for _ in range(100_000):

@@ -220,6 +220,25 @@ def _decode_parcel(path: Path) -> object:
     return None
 
 
+def _header(content: bytes) -> bytes:
+    """The JSON at the start of safetensors; damaged in place, its length would not fit."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
+def _headed(
+    content: Callable[[], bytes], read: Callable[[Path], object]
+) -> Callable[[Path], object]:
+    """Reads the file as the header of safetensors, its length put right."""
+
+    def sealed(path: Path) -> object:
+        whole, header = content(), path.read_bytes()
+        rest = whole[8 + len(_header(whole)) :]
+        path.write_bytes(len(header).to_bytes(8, "little") + header + rest)
+        return read(path)
+
+    return sealed
+
+
 # ---------------------------------------------------------------------------- ensembles
 
 
@@ -405,4 +424,28 @@ TARGETS: list[Target] = [
     Target("plan", ".json", _plans, _read_plan),
     Target("scores", ".json", _scores, lambda path: read_record(path, MeasuredAgain, "scores")),
     Target("message", ".json", _messages, _decode_message),
+    Target(
+        "parcel-header",
+        ".json",
+        lambda: [_header(_cells()[0])],
+        _headed(lambda: _cells()[0], _decode_parcel),
+    ),
+    Target(
+        "cell-header",
+        ".json",
+        lambda: [_header(_cells()[0])],
+        _headed(lambda: _cells()[0], _read_cell),
+    ),
+    Target(
+        "model-header",
+        ".json",
+        lambda: [_header(_ensemble()["model.safetensors"])],
+        _headed(lambda: _ensemble()["model.safetensors"], _read_model),
+    ),
+    Target(
+        "own-header",
+        ".json",
+        lambda: [_header(_own("labels", (2,), 2))],
+        _headed(lambda: _own("labels", (2,), 2), _read_own),
+    ),
 ]

@@ -232,6 +232,7 @@ def changed(extractor: OwnExtractor) -> dict[str, tuple[bytes, str]]:
         "newer": (newer, "format 2"),
         "other data": (random_features(noise(30, 3)).encoded(), "for 3 items, and the data are 2"),
         "larger than it is": (redescribed(extractor, kind="labels", classes=10**6), "does not fit"),
+        "no classes": (redescribed(extractor, kind="labels"), "damaged description"),
         "no share": (redescribed(extractor, largest=-2.0), "damaged description"),
         "bfloat16": (
             redescribed(extractor, lambda tensor: tensor.bfloat16()),
@@ -258,7 +259,7 @@ def redescribed(
 DAMAGES = ["truncated", "tampered", "undescribed", "newer", "other data", "larger than it is"]
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, "no share", "bfloat16", "not finite"])
+@pytest.mark.parametrize("damage", [*DAMAGES, "no classes", "no share", "bfloat16", "not finite"])
 def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
     content, words = changed(random_features(noise(30, 2)))[damage]
     path = tmp_path / "e.safetensors"

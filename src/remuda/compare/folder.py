@@ -285,6 +285,6 @@ def _title(title: str, value: str, metric: str) -> str:
 def _ranges(seeds: list[int]) -> str:
     """0 to 9, or a list where there are gaps."""
     first, last = min(seeds), max(seeds)
-    if len(seeds) > 2 and sorted(seeds) == list(range(first, last + 1)):
+    if 2 < len(seeds) == len(set(seeds)) == last - first + 1:
         return f"{first} to {last}"
     return ", ".join(map(str, sorted(seeds)))

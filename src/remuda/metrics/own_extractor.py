@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save
 from torch import Tensor
 
@@ -39,6 +39,12 @@ class OwnCard(BaseModel):
     accuracy: float = Field(0.0, ge=0, le=1)  # on held-out items
     held_out: int = Field(0, ge=0)
     largest: float = Field(0.0, ge=0, le=1)  # share of the largest class among them
+
+    @model_validator(mode="after")
+    def _labels_are_classes(self) -> OwnCard:
+        if (self.kind == "labels") != (self.classes > 0):
+            raise ValueError(f"kind={self.kind} with {self.classes} classes")
+        return self
 
     @property
     def has_learnt(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,9 +184,12 @@ def cell_file(cell: int) -> str:
 
 def read_saved_parcel(path: Path, sha256: str | None, cell: int, round: int) -> Parcel:
     """The parcel in a file, which must have this digest and belong to this cell and round."""
-    if not os.path.lexists(path):
-        raise DamagedError(f"{path}: is missing")
-    content = read_stored(path, room=ROOM)
+    try:
+        content = read_stored(path, room=ROOM)
+    except StoreError as error:
+        if isinstance(error.__context__, FileNotFoundError):
+            raise DamagedError(f"{path}: is missing") from None
+        raise  # a disk that cannot be read for a moment is no damage
     if digest(content) != sha256:
         raise DamagedError(f"{path}: damaged: its SHA-256 differs from the one recorded for it")
     try:

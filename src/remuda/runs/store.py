@@ -268,9 +268,7 @@ class RunFolder:
     def result(self) -> RunResult | None:
         """The final scores, or None while the run is not finished."""
         path = self.path / "result.json"
-        if not os.path.lexists(path):
-            return None
-        return read_record(path, RunResult, "result of a run")
+        return read_record(path, RunResult, "result of a run") if _is_there(path) else None
 
 
 def _size(path: Path) -> int:
@@ -313,12 +311,13 @@ def find_runs(root: Path) -> list[RunFolder]:
     return [RunFolder(path) for _, path in sorted(found)]
 
 
-def _may_be_run(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """Whether there is anything of this name; where nobody can say, reading it will."""
     try:
-        (path / "config.yaml").lstat()
+        path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # nobody may look inside: it is for its row to say so
+    except OSError:
         return True
     return True
 
