@@ -307,7 +307,7 @@ def find_runs(root: Path) -> list[RunFolder]:
         return []
     except OSError as error:
         raise StoreError(f"{root}: cannot be read: {error.strerror or error}") from None
-    found = [(_changed(path) or 0, path) for path in entries if _may_be_run(path)]
+    found = [(_changed(path) or 0, path) for path in entries if _is_there(path / "config.yaml")]
     return [RunFolder(path) for _, path in sorted(found)]
 
 
