@@ -29,12 +29,12 @@ else
 fi
 
 pid= told=
-trap 'told=USR1; [ -z "$pid" ] || kill -USR1 "$pid"' USR1    # the time is nearly up
-trap 'told=TERM; [ -z "$pid" ] || kill -TERM "$pid"' TERM    # cancelled: saved, but not queued again
+trap 'told=USR1; [ -z "$pid" ] || kill -USR1 "$pid"' USR1  # the time is nearly up
+trap 'told=TERM; [ -z "$pid" ] || kill -TERM "$pid"' TERM  # cancelled: saved, not queued again
 # mpiexec rather than srun, which ends all tasks when one is lost; remuda starts and watches it.
 {remuda} "${{arguments[@]}}" --engine mpi --workers $((SLURM_NTASKS - 1)) &
 pid=$!
-[ -z "$told" ] || kill -"$told" "$pid"    # it came while remuda was being started
+[ -z "$told" ] || kill -"$told" "$pid"  # it came while remuda was being started
 wait "$pid"
 code=$?
 # A signal ends `wait` early: go on waiting for what it asked for.
