@@ -261,3 +261,15 @@ def test_an_ensemble_that_is_no_file_is_refused(
             StoreError, match=r"model\.safetensors: (cannot be read: is|would take)"
         ):
             remuda.load(path)
+
+
+def test_only_an_ensemble_of_its_own_may_hold_links(tmp_path: Path) -> None:
+    """Caches of models hold them; what is in a run folder was written there."""
+    old = Path(__file__).parents[1] / "fixtures" / "before" / "finished" / "run"
+    ensemble = shutil.copytree(old, tmp_path / "run") / "ensemble"
+    for path in [*ensemble.iterdir()]:
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    assert len(remuda.load(ensemble).sample(2, seed=0)) == 2
+    with pytest.raises(StoreError, match="is a link; expected a file"):
+        remuda.load(tmp_path / "run")
